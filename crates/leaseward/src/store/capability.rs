@@ -1,0 +1,122 @@
+//! What a store is, as data.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::lease::{TTL_MAX, TTL_MIN};
+
+/// How leases end when nobody renews them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseKind {
+    /// Each lease has its own time.
+    Timed,
+    /// All leases of a client live and die with its session.
+    Session,
+}
+
+/// How a waiter learns that it is its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The store queues tokens and gives the lease to the next one itself.
+    HandedOver,
+    /// The client has its own place in the store and watches it.
+    OwnPlace,
+    /// The store does not queue: woken or timed, the client asks again.
+    AskAgain,
+}
+
+/// Which modes a store knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modes {
+    /// Readers and writers.
+    pub shared: bool,
+    /// Counting semaphores.
+    pub permits: bool,
+}
+
+/// Whether several fences can be reserved at once, for hand-over inside a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// One fence a grant.
+    Single,
+    /// A grant may reserve more.
+    AtGrant,
+    /// A grant may, and a renewal may reserve the next ones without giving the lease back.
+    AtGrantAndRenewal,
+}
+
+/// How far the exclusion reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Tasks of one process.
+    Process,
+    /// Processes of one machine.
+    Machine,
+    /// Machines that reach the store.
+    Network,
+}
+
+/// How other clients' doings are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observing {
+    /// The store pushes them.
+    Pushed,
+    /// They are derived by comparing snapshots.
+    Derived,
+}
+
+/// What a store is and can do. The engine has one path for all stores and decides by this alone.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct Capability {
+    /// How leases end.
+    pub lease: LeaseKind,
+    /// How waiters are served.
+    pub waiting: Waiting,
+    /// How far exclusion reaches.
+    pub reach: Reach,
+    /// Which modes there are beside exclusive.
+    pub modes: Modes,
+    /// The TTLs it can keep; a shorter one is raised and reported, a longer one refused.
+    pub ttl: RangeInclusive<Duration>,
+    /// Whether a try for several names is atomic.
+    pub several_names: bool,
+    /// Whether a release may keep the name blocked (minimum hold).
+    pub min_hold: bool,
+    /// Whether a name can stay blocked after its holder vanished.
+    pub lock_delay: bool,
+    /// Whether a value travels with a lease.
+    pub value: bool,
+    /// How many fences can be reserved.
+    pub blocks: Blocks,
+    /// How other clients are observed.
+    pub observing: Observing,
+    /// How many batches may be in flight at once.
+    pub lanes: usize,
+    /// The most operations in a batch.
+    pub batch_max: usize,
+    /// Whether `submit` works on the caller's own thread, so that operations only gather if the caller steps aside once
+    /// before it sends them.
+    pub inline: bool,
+}
+
+impl Capability {
+    /// A store with everything, on one lane: adjust what differs.
+    pub fn full(reach: Reach) -> Self {
+        Self {
+            lease: LeaseKind::Timed,
+            waiting: Waiting::HandedOver,
+            reach,
+            modes: Modes { shared: true, permits: true },
+            ttl: TTL_MIN..=TTL_MAX,
+            several_names: true,
+            min_hold: true,
+            lock_delay: true,
+            value: true,
+            blocks: Blocks::AtGrantAndRenewal,
+            observing: Observing::Derived,
+            lanes: 1,
+            batch_max: 256,
+            inline: false,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What the engine asks of a store.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::{Mode, Name, Token, Value};
+
+/// Names of one ask: sorted, distinct, nearly always one.
+pub type Names = SmallVec<[Name; 1]>;
+
+/// Operations that go to the store together; they may be carried out as one script, one transaction or one by one.
+pub type Batch = Vec<Operation>;
+
+/// One atomic operation.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Acquire, retry, or keep a place in the queue: the same idempotent request.
+    Ask(Ask),
+    /// Keep a lease alive.
+    Renew(Renew),
+    /// Give back a lease or a place in the queue.
+    Release(Release),
+}
+
+/// What to do when the name is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfBusy {
+    /// Answer [`Busy`](super::Reply::Busy) and forget the token.
+    Tell,
+    /// Take or keep a place in the queue under this token; answer [`Queued`](super::Reply::Queued).
+    Queue,
+}
+
+/// Asks for one name, or for several at once.
+///
+/// - The token owns the live lease: `Granted`, same fence, expiry set to now + ttl (rule R4).
+/// - The name is free and nobody is before us: `Granted` with the next fence.
+/// - Else, as [`IfBusy`] says. A place is kept for [`place_ttl`](super::timing::place_ttl) after the last ask.
+/// - Several names are granted all or none, and only with [`IfBusy::Tell`].
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What is asked for.
+    pub names: Names,
+    /// Who asks.
+    pub token: Token,
+    /// How it will be held.
+    pub mode: Mode,
+    /// How long the lease lasts without renewal.
+    pub ttl: Duration,
+    /// Whether to queue.
+    pub if_busy: IfBusy,
+    /// How many fences to reserve: 1, and more only for waiters inside this process.
+    pub block: u32,
+    /// How long the name stays blocked after the lease ran out without a release.
+    pub lock_delay: Duration,
+    /// What is shown to whoever looks.
+    pub value: Option<Value>,
+}
+
+/// Sets the expiry of a live lease to now + ttl. Never revives one that has expired.
+#[derive(Clone, Debug)]
+pub struct Renew {
+    /// The name held.
+    pub name: Name,
+    /// The token it is held under.
+    pub token: Token,
+    /// How long from now.
+    pub ttl: Duration,
+    /// Reserve this many further fences, if nobody waits in the store; 0 for none.
+    pub block: u32,
+}
+
+/// Gives back a lease, or leaves the queue: whichever place the token has. May be repeated at any time.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The name held or waited for.
+    pub name: Name,
+    /// The token to look for; nothing else is compared.
+    pub token: Token,
+    /// Keep the name blocked for this long yet (minimum hold); zero hands it on at once.
+    pub keep: Duration,
+}

@@ -1,0 +1,183 @@
+//! From a URL to a store.
+
+use std::{fmt, sync::Arc};
+
+use super::Store;
+use crate::{
+    Error, ErrorKind,
+    clock::{BoxFuture, Clock},
+    stores,
+};
+
+/// What a store is opened with beside its URL.
+#[derive(Clone, Debug)]
+pub struct OpenContext {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// This process, readable: `host:pid`.
+    pub who: Arc<str>,
+}
+
+/// A store URL taken apart: `scheme:rest?key=value&key=value`.
+#[derive(Clone)]
+pub struct StoreUrl {
+    /// What stands before the first colon.
+    pub scheme: String,
+    /// What stands between it and the question mark, a leading `//` included.
+    pub rest: String,
+    /// The settings behind the question mark, percent-decoded.
+    pub settings: Vec<(String, String)>,
+}
+
+impl fmt::Debug for StoreUrl {
+    // Whatever stands in it may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({}:…)", self.scheme)
+    }
+}
+
+/// Opens a store.
+pub type Open = fn(StoreUrl, OpenContext) -> BoxFuture<'static, Result<Arc<dyn Store>, Error>>;
+
+/// A kind of store in the registry.
+#[derive(Debug)]
+pub struct Scheme {
+    /// The schemes it answers to.
+    pub names: &'static [&'static str],
+    /// What it is, in a few words.
+    pub what: &'static str,
+    /// A URL to copy.
+    pub example: &'static str,
+    /// How it is opened.
+    pub open: Open,
+}
+
+/// The kinds of store this build knows.
+pub fn schemes() -> &'static [&'static Scheme] {
+    stores::REGISTRY
+}
+
+impl StoreUrl {
+    /// Takes a URL apart.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if it has no scheme or a setting that is not `key=value`.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let invalid = |message: String| {
+            Error::new(ErrorKind::InvalidInput, message)
+                .hint(format!("for instance {}", examples()))
+        };
+        let (scheme, rest) = url
+            .split_once(':')
+            .filter(|(scheme, _)| {
+                !scheme.is_empty()
+                    && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            })
+            .ok_or_else(|| invalid("a store's URL begins with its scheme and a colon".into()))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let settings = query
+            .split('&')
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                let (key, value) = part.split_once('=').ok_or_else(|| {
+                    invalid("a setting in a store's URL is written `key=value`".to_owned())
+                })?;
+                Ok((decode(key), decode(value)))
+            })
+            .collect::<Result<_, Error>>()?;
+        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: decode(rest), settings })
+    }
+
+    /// Fails for the first setting the store does not know, so that a misspelt one is never ignored.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] naming the setting and those that exist.
+    pub fn only(&self, known: &[&str]) -> Result<(), Error> {
+        match self.settings.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some((key, _)) => Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("the `{}` store has no setting `{key}`", self.scheme),
+            )
+            .hint(match known {
+                [] => "it has none".to_owned(),
+                known => format!("it has: {}", known.join(", ")),
+            })),
+        }
+    }
+
+    /// The value of a setting.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.iter().rev().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = |b: u8| char::from(b).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        match (first, after) {
+            (b'%', [high, low, tail @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
+                bytes.push(hex(*high).unwrap_or(0) * 16 + hex(*low).unwrap_or(0));
+                rest = tail;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn examples() -> String {
+    schemes().iter().map(|scheme| format!("`{}`", scheme.example)).collect::<Vec<_>>().join(", ")
+}
+
+/// Opens the store a URL names.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for an unknown scheme or setting; else what the store says.
+pub async fn open(url: &str, context: OpenContext) -> Result<Arc<dyn Store>, Error> {
+    let url = StoreUrl::parse(url)?;
+    let scheme = schemes()
+        .iter()
+        .find(|scheme| scheme.names.contains(&url.scheme.as_str()))
+        .ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidInput,
+                format!("this build knows no store of the scheme `{}`", url.scheme),
+            )
+            .hint(format!("it knows {}; others are features of the crate", examples()))
+        })?;
+    (scheme.open)(url, context).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_urls_apart() {
+        let url = StoreUrl::parse("sqlite:/tmp/a%20b.db?durability=full&x=1%2B1").expect("good");
+        assert_eq!((url.scheme.as_str(), url.rest.as_str()), ("sqlite", "/tmp/a b.db"));
+        assert_eq!(url.setting("durability"), Some("full"));
+        assert_eq!(url.setting("x"), Some("1+1"));
+        assert!(url.only(&["durability"]).is_err());
+        assert!(url.only(&["durability", "x"]).is_ok());
+    }
+
+    #[test]
+    fn refuses_what_is_no_url() {
+        for bad in ["", "nothing", ":x", "a b:c", "memory:?x"] {
+            assert!(StoreUrl::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn shows_no_secret() {
+        let url = StoreUrl::parse("redis://user:hunter2@host").expect("good");
+        assert!(!format!("{url:?}").contains("hunter2"));
+    }
+}

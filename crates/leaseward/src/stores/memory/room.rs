@@ -1,0 +1,212 @@
+//! One name: who holds it, who waits. Pure; the reference for every store.
+
+use std::{collections::VecDeque, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::{
+    Block, Holder, Mode, Token, Value,
+    clock::Moment,
+    store::{Ask, HeldView, Standing, WaiterView, timing},
+};
+
+/// Which client of the space a waiter belongs to.
+pub(super) type ClientId = u32;
+
+/// How a lease stands with its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Renewable.
+    Sound,
+    /// An operator broke it: it runs out.
+    Broken,
+    /// Its holder gave it back, but it stays for its minimum hold.
+    Kept,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub(super) token: Token,
+    pub(super) mode: Mode,
+    pub(super) block: Block,
+    pub(super) slot: Option<u32>,
+    pub(super) condition: Condition,
+    pub(super) ttl_ms: u32,
+    pub(super) lock_delay_ms: u32,
+    pub(super) since: Moment,
+    pub(super) expires: Moment,
+    pub(super) value: Option<Value>,
+}
+
+impl Hold {
+    pub(super) fn is_live(&self, now: Moment) -> bool {
+        now < self.expires
+    }
+
+    /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
+    fn blocks_until(&self) -> Moment {
+        match self.condition {
+            Condition::Kept => self.expires,
+            Condition::Sound | Condition::Broken => {
+                self.expires + Duration::from_millis(self.lock_delay_ms.into())
+            }
+        }
+    }
+
+    pub(super) fn view(&self, now: Moment) -> HeldView {
+        HeldView {
+            who: self.token.who().clone(),
+            token_prefix: self.token.prefix(),
+            mode: self.mode,
+            fence: self.block.first,
+            slot: self.slot,
+            ttl: Duration::from_millis(self.ttl_ms.into()),
+            remaining: Some(self.expires.since(now)),
+            held: now.since(self.since),
+            value: self.value.clone(),
+            ending: self.condition != Condition::Sound,
+        }
+    }
+}
+
+/// A place in the queue.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) ask: Ask,
+    pub(super) client: ClientId,
+    pub(super) since: Moment,
+    pub(super) expires: Moment,
+}
+
+impl Place {
+    pub(super) fn new(ask: Ask, client: ClientId, now: Moment) -> Self {
+        let expires = now + timing::place_ttl(ask.ttl);
+        Self { ask, client, since: now, expires }
+    }
+
+    pub(super) fn view(&self, now: Moment) -> WaiterView {
+        WaiterView {
+            who: self.ask.token.who().clone(),
+            token_prefix: self.ask.token.prefix(),
+            mode: self.ask.mode,
+            waited: now.since(self.since),
+        }
+    }
+}
+
+/// A name in use. A free name without waiters has no room.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub(super) holds: SmallVec<[Hold; 1]>,
+    // Boxed: most rooms never have a queue, and a hundred thousand of them must stay small.
+    queue: Option<Box<VecDeque<Place>>>,
+}
+
+impl Room {
+    pub(super) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.queue.as_ref().is_none_or(|queue| queue.is_empty())
+    }
+
+    pub(super) fn waiters(&self) -> u32 {
+        self.queue.as_ref().map_or(0, |queue| u32::try_from(queue.len()).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.queue.iter().flat_map(|queue| queue.iter())
+    }
+
+    pub(super) fn hold_of(&mut self, token: &Token) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.token == *token)
+    }
+
+    pub(super) fn remove_hold(&mut self, token: &Token) -> Option<Hold> {
+        let at = self.holds.iter().position(|hold| hold.token == *token)?;
+        Some(self.holds.remove(at))
+    }
+
+    pub(super) fn enqueue(&mut self, place: Place) {
+        self.queue.get_or_insert_default().push_back(place);
+    }
+
+    /// The place of a token and how many stand before it.
+    pub(super) fn place_of(&mut self, token: &Token) -> Option<(u32, &mut Place)> {
+        let queue = self.queue.as_mut()?;
+        let at = queue.iter().position(|place| place.ask.token == *token)?;
+        Some((u32::try_from(at).unwrap_or(u32::MAX), &mut queue[at]))
+    }
+
+    pub(super) fn remove_place(&mut self, token: &Token) -> Option<Place> {
+        let queue = self.queue.as_mut()?;
+        let at = queue.iter().position(|place| place.ask.token == *token)?;
+        queue.remove(at)
+    }
+
+    /// Takes out leases that no longer block the name.
+    pub(super) fn take_expired(&mut self, now: Moment) -> SmallVec<[Hold; 1]> {
+        let mut expired = SmallVec::new();
+        let mut at = 0;
+        while at < self.holds.len() {
+            if self.holds[at].blocks_until() <= now {
+                expired.push(self.holds.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        expired
+    }
+
+    /// Takes out the next waiter if it is alive and the name is free for it; drops dead ones before it into `dead`.
+    pub(super) fn take_next(&mut self, now: Moment, dead: &mut Vec<Place>) -> Option<Place> {
+        loop {
+            let front = self.queue.as_ref()?.front()?;
+            let is_dead = front.expires <= now;
+            if !is_dead && !self.admits(front.ask.mode) {
+                return None;
+            }
+            let place = self.queue.as_mut()?.pop_front()?;
+            if !is_dead {
+                return Some(place);
+            }
+            dead.push(place);
+        }
+    }
+
+    /// Whether the present holders leave room for one more of this mode.
+    pub(super) fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.holds.is_empty(),
+            Mode::Shared => self.holds.iter().all(|hold| hold.mode == Mode::Shared),
+            Mode::Permit { capacity } => {
+                self.holds.iter().all(|hold| hold.mode == mode)
+                    && self.holds.len() < usize::try_from(capacity).unwrap_or(usize::MAX)
+            }
+        }
+    }
+
+    /// The capacity in force, if it is another than the one asked for.
+    pub(super) fn other_capacity(&self, mode: Mode) -> Option<u32> {
+        let Mode::Permit { capacity: asked } = mode else { return None };
+        self.holds.iter().find_map(|hold| match hold.mode {
+            Mode::Permit { capacity } if capacity != asked => Some(capacity),
+            _ => None,
+        })
+    }
+
+    /// The smallest permit nobody has.
+    pub(super) fn free_slot(&self, mode: Mode) -> Option<u32> {
+        let Mode::Permit { capacity } = mode else { return None };
+        (0..capacity).find(|slot| self.holds.iter().all(|hold| hold.slot != Some(*slot)))
+    }
+
+    /// Why the name is not free for somebody with so many before them.
+    pub(super) fn standing(&self, ahead: u32, now: Moment) -> Standing {
+        let first = self.holds.iter().min_by_key(|hold| hold.blocks_until());
+        Standing {
+            holder: first.map(|hold| {
+                Holder::new(hold.token.who().clone(), hold.mode, Some(hold.expires.since(now)))
+            }),
+            free_in: first.map(|hold| hold.blocks_until().since(now)),
+            ahead,
+        }
+    }
+}

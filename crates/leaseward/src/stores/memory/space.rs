@@ -1,0 +1,359 @@
+//! The names of one memory store, shared by its clients. Pure: operations in, answers and effects out.
+
+use std::{collections::HashMap, time::Duration};
+
+use foldhash::fast::RandomState;
+
+use super::room::{ClientId, Condition, Hold, Place, Room};
+use crate::{
+    Block, Fence, LostReason, Mode, Name, Token,
+    clock::Moment,
+    store::{
+        self, Answer, Ask, Break, Broken, Evidence, Grant, IfBusy, LockView, Observation, Observed,
+        Operation, Place as PlaceReply, Push, Query, Release, Renew, Renewal, Reply, timing,
+    },
+};
+
+/// When the clocks say an operation runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) moment: Moment,
+    pub(super) wall_us: u64,
+}
+
+/// What an operation causes beside its answer.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) pushes: Vec<(ClientId, Push)>,
+    pub(super) observed: Vec<Observation>,
+    /// Whether anybody observes; nothing is recorded otherwise.
+    pub(super) observing: bool,
+}
+
+impl Effects {
+    fn see(&mut self, now: Now, name: &Name, what: Observed, token: &Token, fence: Option<Fence>) {
+        if self.observing {
+            self.observed.push(Observation {
+                at_us: now.wall_us,
+                name: name.clone(),
+                what,
+                who: token.who().clone(),
+                fence,
+                derived: false,
+            });
+        }
+    }
+}
+
+/// Rooms beyond twice the last count are looked through for leases whose holders vanished.
+const SWEEP_FLOOR: usize = 4_096;
+
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    rooms: HashMap<Name, Room, RandomState>,
+    /// The newest fence given out, for all names: one number, so that free names leave nothing behind.
+    last: Fence,
+    swept_len: usize,
+}
+
+impl Space {
+    pub(super) fn last_fence(&self) -> Fence {
+        self.last
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        operation: Operation,
+        client: ClientId,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Answer {
+        match operation {
+            Operation::Ask(ask) if ask.names.len() == 1 => self.ask(ask, client, now, effects),
+            Operation::Ask(ask) => self.ask_all(&ask, now, effects),
+            Operation::Renew(renew) => Ok(self.renew(&renew, now, effects)),
+            Operation::Release(release) => Ok(self.release(&release, now, effects)),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, client: ClientId, now: Now, effects: &mut Effects) -> Answer {
+        self.sweep(now, effects);
+        let name = ask.names[0].clone();
+        let room = self.rooms.entry(name.clone()).or_default();
+        settle(room, &name, &mut self.last, now, effects);
+        let waiters = room.waiters();
+        if let Some(hold) = room.hold_of(&ask.token) {
+            return Ok(ask_again(hold, &ask, waiters, now));
+        }
+        if let Some(capacity) = room.other_capacity(ask.mode) {
+            room.remove_place(&ask.token);
+            return Err(store::capacity_error(&name, capacity));
+        }
+        let last_fence = self.last;
+        if let Some((ahead, place)) = room.place_of(&ask.token) {
+            place.expires = now.moment + timing::place_ttl(ask.ttl);
+            place.ask = ask;
+            let standing = room.standing(ahead, now.moment);
+            return Ok(Reply::Queued(PlaceReply { last_fence, standing }));
+        }
+        if waiters == 0 && room.admits(ask.mode) {
+            let ttl = ask.ttl;
+            let hold = admit(room, &ask, ttl, &mut self.last, now);
+            effects.see(now, &name, Observed::Granted, &ask.token, Some(hold.blocks[0].first));
+            return Ok(Reply::Granted(hold));
+        }
+        let standing = room.standing(waiters, now.moment);
+        match ask.if_busy {
+            IfBusy::Tell => Ok(Reply::Busy(standing)),
+            IfBusy::Queue => {
+                effects.see(now, &name, Observed::Queued, &ask.token, None);
+                room.enqueue(Place::new(ask, client, now.moment));
+                Ok(Reply::Queued(PlaceReply { last_fence, standing }))
+            }
+        }
+    }
+
+    /// All names or none; never queues.
+    fn ask_all(&mut self, ask: &Ask, now: Now, effects: &mut Effects) -> Answer {
+        for name in &ask.names {
+            let Some(room) = self.rooms.get_mut(name) else { continue };
+            settle(room, name, &mut self.last, now, effects);
+            let is_ours =
+                room.hold_of(&ask.token).is_some_and(|hold| hold.condition == Condition::Sound);
+            if !is_ours && (room.waiters() > 0 || !room.admits(ask.mode)) {
+                return Ok(Reply::Busy(room.standing(room.waiters(), now.moment)));
+            }
+        }
+        let mut all = Grant {
+            blocks: smallvec::SmallVec::new(),
+            slot: None,
+            ttl: ask.ttl,
+            evidence: Evidence::ThisRequest,
+            waiters: 0,
+        };
+        for name in &ask.names {
+            let room = self.rooms.entry(name.clone()).or_default();
+            let grant = match room.hold_of(&ask.token) {
+                Some(hold) => {
+                    hold.expires = now.moment + ask.ttl;
+                    hold.block
+                }
+                None => {
+                    let block = admit(room, ask, ask.ttl, &mut self.last, now).blocks[0];
+                    effects.see(now, name, Observed::Granted, &ask.token, Some(block.first));
+                    block
+                }
+            };
+            all.blocks.push(grant);
+        }
+        Ok(Reply::Granted(all))
+    }
+
+    fn renew(&mut self, renew: &Renew, now: Now, effects: &mut Effects) -> Reply {
+        let Some(room) = self.rooms.get_mut(&renew.name) else {
+            return Reply::NotYours(LostReason::NotOurs);
+        };
+        settle(room, &renew.name, &mut self.last, now, effects);
+        let waiters = room.waiters();
+        match room.hold_of(&renew.token) {
+            None => Reply::NotYours(LostReason::NotOurs),
+            Some(hold) if hold.condition == Condition::Broken => {
+                Reply::NotYours(LostReason::Broken)
+            }
+            Some(hold) if !hold.is_live(now.moment) || hold.condition == Condition::Kept => {
+                Reply::NotYours(LostReason::NotOurs)
+            }
+            Some(hold) => {
+                hold.expires = now.moment + renew.ttl;
+                hold.ttl_ms = millis(renew.ttl);
+                let block = (renew.block > 0 && waiters == 0).then(|| {
+                    let block = Block::after(self.last, now.wall_us, renew.block);
+                    self.last = block.last();
+                    block
+                });
+                Reply::Renewed(Renewal {
+                    ttl: renew.ttl,
+                    evidence: Evidence::ThisRequest,
+                    waiters,
+                    block,
+                })
+            }
+        }
+    }
+
+    fn release(&mut self, release: &Release, now: Now, effects: &mut Effects) -> Reply {
+        let Some(room) = self.rooms.get_mut(&release.name) else {
+            return Reply::NotYours(LostReason::NotOurs);
+        };
+        settle(room, &release.name, &mut self.last, now, effects);
+        let reply = leave(room, release, now, effects);
+        settle(room, &release.name, &mut self.last, now, effects);
+        if room.is_empty() {
+            self.rooms.remove(&release.name);
+        }
+        reply
+    }
+
+    pub(super) fn break_lease(&mut self, order: &Break, now: Now, effects: &mut Effects) -> Broken {
+        let Some(room) = self.rooms.get_mut(&order.name) else {
+            return Broken { holders: Vec::new() };
+        };
+        settle(room, &order.name, &mut self.last, now, effects);
+        let holders = room.holds.iter().map(|hold| hold.view(now.moment)).collect();
+        for hold in &mut room.holds {
+            hold.condition = Condition::Broken;
+            effects.see(now, &order.name, Observed::Broken, &hold.token, Some(hold.block.first));
+        }
+        if order.now {
+            room.holds.clear();
+            settle(room, &order.name, &mut self.last, now, effects);
+        }
+        Broken { holders }
+    }
+
+    pub(super) fn inspect(&self, query: &Query, now: Moment) -> Vec<LockView> {
+        let wanted = |name: &Name| match query {
+            Query::Name(one) => name == one,
+            Query::Prefix { prefix, after, .. } => {
+                name.starts_with(prefix.as_str()) && after.as_ref().is_none_or(|after| name > after)
+            }
+        };
+        let mut views: Vec<_> = self
+            .rooms
+            .iter()
+            .filter(|(name, _)| wanted(name))
+            .map(|(name, room)| LockView {
+                name: name.clone(),
+                holders: room
+                    .holds
+                    .iter()
+                    .filter(|hold| hold.is_live(now))
+                    .map(|hold| hold.view(now))
+                    .collect(),
+                waiters: room
+                    .places()
+                    .filter(|place| place.expires > now)
+                    .map(|place| place.view(now))
+                    .collect(),
+            })
+            .filter(|view| !view.holders.is_empty() || !view.waiters.is_empty())
+            .collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Query::Prefix { limit, .. } = query {
+            views.truncate(*limit);
+        }
+        views
+    }
+
+    /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
+    fn sweep(&mut self, now: Now, effects: &mut Effects) {
+        if self.rooms.len() < SWEEP_FLOOR.max(2 * self.swept_len) {
+            return;
+        }
+        let last = &mut self.last;
+        self.rooms.retain(|name, room| {
+            settle(room, name, last, now, effects);
+            !room.is_empty()
+        });
+        self.swept_len = self.rooms.len();
+    }
+}
+
+/// Ends what has expired and gives the name to the next live waiters. Every operation begins with this.
+fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mut Effects) {
+    for hold in room.take_expired(now.moment) {
+        let what = match hold.condition {
+            Condition::Sound | Condition::Broken => Observed::Expired,
+            Condition::Kept => Observed::Released,
+        };
+        effects.see(now, name, what, &hold.token, Some(hold.block.first));
+    }
+    let mut dead = Vec::new();
+    while let Some(place) = room.take_next(now.moment, &mut dead) {
+        let token = place.ask.token.clone();
+        let mut grant = admit(room, &place.ask, timing::handed_ttl(place.ask.ttl), last, now);
+        grant.evidence = Evidence::LargerFence;
+        effects.see(now, name, Observed::HandedOver, &token, Some(grant.fence()));
+        effects.pushes.push((place.client, Push::Granted { name: name.clone(), token, grant }));
+    }
+    for place in dead {
+        effects.see(now, name, Observed::Left, &place.ask.token, None);
+    }
+}
+
+/// Gives a lease; the room must admit it.
+fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) -> Grant {
+    debug_assert!(room.admits(ask.mode), "BUG: the room is not free");
+    let len = if ask.mode == Mode::Exclusive { ask.block } else { 1 };
+    let block = Block::after(*last, now.wall_us, len);
+    *last = block.last();
+    let slot = room.free_slot(ask.mode);
+    room.holds.push(Hold {
+        token: ask.token.clone(),
+        mode: ask.mode,
+        block,
+        slot,
+        condition: Condition::Sound,
+        ttl_ms: millis(ask.ttl),
+        lock_delay_ms: millis(ask.lock_delay),
+        since: now.moment,
+        expires: now.moment + ttl,
+        value: ask.value.clone(),
+    });
+    Grant {
+        blocks: smallvec::smallvec![block],
+        slot,
+        ttl,
+        evidence: Evidence::ThisRequest,
+        waiters: room.waiters(),
+    }
+}
+
+/// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
+fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
+    match hold.condition {
+        Condition::Broken => Reply::Gone(LostReason::Broken),
+        Condition::Kept => Reply::Gone(LostReason::NotOurs),
+        Condition::Sound if !hold.is_live(now.moment) => Reply::Gone(LostReason::Expired),
+        Condition::Sound => {
+            hold.expires = now.moment + ask.ttl;
+            hold.ttl_ms = millis(ask.ttl);
+            Reply::Granted(Grant {
+                blocks: smallvec::smallvec![hold.block],
+                slot: hold.slot,
+                ttl: ask.ttl,
+                evidence: Evidence::ThisRequest,
+                waiters,
+            })
+        }
+    }
+}
+
+fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) -> Reply {
+    let name = &release.name;
+    if let Some(hold) = room.hold_of(&release.token) {
+        let (was_live, kept) = (hold.is_live(now.moment), hold.condition == Condition::Kept);
+        let fence = Some(hold.block.first);
+        if kept {
+            return Reply::Released;
+        }
+        if was_live && !release.keep.is_zero() {
+            hold.condition = Condition::Kept;
+            hold.expires = now.moment + release.keep;
+            return Reply::Released;
+        }
+        room.remove_hold(&release.token);
+        effects.see(now, name, Observed::Released, &release.token, fence);
+        // A lease within its lock delay has ended, but its holder has now come back to say so.
+        return if was_live { Reply::Released } else { Reply::NotYours(LostReason::Expired) };
+    }
+    if room.remove_place(&release.token).is_some() {
+        effects.see(now, name, Observed::Left, &release.token, None);
+        return Reply::Released;
+    }
+    Reply::NotYours(LostReason::NotOurs)
+}
+
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,14 @@
+//! The stores. Each folder uses only the seam, the clock and the value types.
+
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use crate::store::Scheme;
+
+/// One line a store: this is all that adding one touches outside its folder.
+pub(crate) static REGISTRY: &[&Scheme] = &[
+    &memory::SCHEME,
+    #[cfg(feature = "sqlite")]
+    &sqlite::SCHEME,
+];
