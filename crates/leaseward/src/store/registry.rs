@@ -37,7 +37,7 @@ impl fmt::Debug for StoreUrl {
 }
 
 /// Opens a store.
-pub type Open = fn(StoreUrl, OpenContext) -> BoxFuture<'static, Result<Arc<dyn Store>, Error>>;
+type Open = fn(StoreUrl, OpenContext) -> BoxFuture<'static, Result<Arc<dyn Store>, Error>>;
 
 /// A kind of store in the registry.
 #[derive(Debug)]

@@ -1,0 +1,234 @@
+//! What is done when a bid's time has come: renew, keep its place, warn, declare it lost.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    Engine,
+    answers::After,
+    bid::{Bid, BidState},
+    claim::Decision,
+    keeper,
+    lane::{Job, Target},
+};
+use crate::{
+    LostReason,
+    clock::Moment,
+    guard::Danger,
+    store::{Operation, Renew},
+};
+
+/// A cohort with local waiters asks at least this often whether another process waits.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Failed renewals are tried again after this share of the renewal interval.
+const RETRY_SHARE: u32 = 8;
+
+/// The callback for failing renewals comes when this share of the TTL is left.
+const DANGER_SHARE: u32 = 4;
+
+impl Engine {
+    /// A lease outlived the nursery: from now on it stands in the queue.
+    pub(super) fn leave_nursery(&self, bid: &Arc<Bid>) {
+        let _shard = self.table.lock(&bid.name);
+        let mut state = bid.state.lock();
+        state.cradle = None;
+        if !state.claim.is_ended() {
+            let due = state.due;
+            self.keeper.schedule(bid, &mut state, due);
+        }
+    }
+
+    /// Looks after the bids whose time has come.
+    pub(super) fn attend(self: &Arc<Self>, bids: &[Arc<Bid>]) {
+        let now = self.clock.now();
+        let mut after = After::default();
+        for bid in bids {
+            self.attend_to(bid, now, &mut after);
+        }
+        after.run(self);
+    }
+
+    fn attend_to(self: &Arc<Self>, bid: &Arc<Bid>, now: Moment, after: &mut After) {
+        let mut shard = self.table.lock(&bid.name);
+        let mut state = bid.state.lock();
+        if state.claim.is_ended() || state.due > now {
+            return;
+        }
+        if let Decision::Lost(reason) = state.claim.tick(now) {
+            drop(state);
+            self.lost(&mut shard, bid, reason, after);
+            return;
+        }
+        if state.claim.is_held() {
+            self.warn_of_danger(bid, &mut state, now);
+            if self.renewal_is_due(bid, &state, now) {
+                state.is_in_flight = true;
+                after.renewals.push(self.renewal(bid, bid.spec.ttl()));
+                state.last_sent = now;
+            }
+            let due = self.next_due(bid, &state, now);
+            self.keeper.schedule(bid, &mut state, due);
+            return;
+        }
+        state.waiters.retain(|waiter| !waiter.tell.is_closed());
+        if state.waiters.is_empty() {
+            drop(state);
+            after.asks.push(self.discard(&mut shard, bid));
+        } else if !state.is_in_flight {
+            state.is_in_flight = true;
+            after.asks.push(self.ask_again(bid, &state));
+        }
+    }
+
+    fn warn_of_danger(&self, bid: &Arc<Bid>, state: &mut BidState, now: Moment) {
+        let left = bid.deadline().since(now);
+        if state.failures == 0 || state.danger_told || left > bid.spec.ttl() / DANGER_SHARE {
+            return;
+        }
+        state.danger_told = true;
+        let callback = bid.spec.extras.as_ref().and_then(|extras| extras.on_danger.clone());
+        if let Some(callback) = callback {
+            let danger = Danger { name: bid.name.clone(), remaining: left };
+            // User code: never under our locks.
+            self.runtime.spawn(async move { callback(danger) });
+        }
+    }
+
+    fn renewal_is_due(&self, bid: &Bid, state: &BidState, now: Moment) -> bool {
+        if state.is_in_flight || !self.may_renew(bid, state, now) {
+            return false;
+        }
+        now >= self.next_renewal(bid, state)
+    }
+
+    fn may_renew(&self, bid: &Bid, state: &BidState, now: Moment) -> bool {
+        let max_hold = Duration::from_millis(bid.spec.max_hold_ms.into());
+        bid.spec.renew_ms > 0 && (max_hold.is_zero() || now.since(state.since) < max_hold)
+    }
+
+    fn next_renewal(&self, bid: &Bid, state: &BidState) -> Moment {
+        let interval = Duration::from_millis(bid.spec.renew_ms.into());
+        if state.failures > 0 {
+            return state.last_sent + interval / RETRY_SHARE;
+        }
+        if !state.waiters.is_empty() {
+            return state.last_sent + interval.min(TURN);
+        }
+        keeper::on_grid(state.last_sent + interval, interval)
+    }
+
+    /// When a held lease needs looking at next.
+    pub(super) fn next_due(&self, bid: &Bid, state: &BidState, now: Moment) -> Moment {
+        let deadline = state.claim.deadline().unwrap_or(Moment::NEVER);
+        let renewal = if !self.may_renew(bid, state, now) {
+            Moment::NEVER
+        } else if state.is_in_flight {
+            now + Duration::from_millis(bid.spec.renew_ms.into()) / 2
+        } else {
+            self.next_renewal(bid, state).max(now)
+        };
+        let danger = if state.failures > 0 && !state.danger_told {
+            deadline.before(bid.spec.ttl() / DANGER_SHARE).max(now)
+        } else {
+            Moment::NEVER
+        };
+        deadline.min(renewal).min(danger)
+    }
+
+    /// A waiter joined a held lease: another process may be waiting too, so the store is heard at least once a turn.
+    pub(super) fn renew_within_turn(&self, bid: &Arc<Bid>, state: &mut BidState) {
+        let by = state.last_sent + TURN;
+        if state.claim.is_held() && bid.spec.renew_ms > 0 && state.due > by {
+            self.keeper.schedule(bid, state, by);
+        }
+    }
+
+    pub(super) fn renewal(&self, bid: &Arc<Bid>, ttl: Duration) -> Job {
+        Job { operation: renew(bid, ttl, 0), target: Target::Renew(bid.clone()) }
+    }
+
+    /// Reserves fences for local waiters before they are needed.
+    pub(super) fn reserve_ahead(&self, bid: &Arc<Bid>, state: &mut BidState) -> Option<Job> {
+        if !state.claim.is_held() || bid.spec.renew_ms == 0 {
+            return None;
+        }
+        let waiters = state.waiters.len();
+        let reserves = self.reserves();
+        let block = state.cohort.as_mut()?.reserve(waiters, reserves);
+        (block > 0).then(|| Job {
+            operation: renew(bid, bid.spec.ttl(), block),
+            target: Target::Reserve(bid.clone()),
+        })
+    }
+
+    /// Asks at once for a bid that waits: something changed.
+    pub(super) fn ask_now(self: &Arc<Self>, bid: &Arc<Bid>) {
+        let mut after = After::default();
+        let shard = self.table.lock(&bid.name);
+        let mut state = bid.state.lock();
+        if !state.claim.is_ended() && !state.claim.is_held() {
+            if state.is_in_flight {
+                state.ask_again = true;
+            } else {
+                state.is_in_flight = true;
+                after.asks.push(self.ask_again(bid, &state));
+            }
+        }
+        drop(state);
+        drop(shard);
+        after.run(self);
+    }
+
+    /// Ends everything: leases are given back, waiters told.
+    pub(crate) async fn shut_down(self: &Arc<Self>) {
+        if self.closed.swap(true, std::sync::atomic::Ordering::AcqRel) {
+            return;
+        }
+        let mut releases = Vec::new();
+        for bid in self.table.all() {
+            let shard = self.table.lock(&bid.name);
+            let mut state = bid.state.lock();
+            if state.claim.is_ended() {
+                continue;
+            }
+            let waiters = std::mem::take(&mut state.waiters);
+            drop(state);
+            drop(shard);
+            for waiter in waiters {
+                let outcome = super::bid::Outcome::Failed(self.check_open().expect_err("closed"));
+                let _ = waiter.tell.send(outcome);
+            }
+            releases.push(self.release_at_shutdown(&bid));
+        }
+        for release in releases {
+            // Bounded: a release never hangs.
+            let _ = release.await;
+        }
+        self.store.close().await;
+    }
+
+    fn release_at_shutdown(self: &Arc<Self>, bid: &Arc<Bid>) -> impl Future<Output = ()> + use<> {
+        let engine = self.clone();
+        let bid = bid.clone();
+        let keep = {
+            let state = bid.state.lock();
+            engine.min_hold_left(&bid, &state)
+        };
+        bid.end(LostReason::ShutDown);
+        let mut shard = engine.table.lock(&bid.name);
+        let job = engine.discard(&mut shard, &bid);
+        drop(shard);
+        let Operation::Release(mut release) = job.operation else {
+            unreachable!("BUG: discarding ends in a release")
+        };
+        release.keep = keep;
+        let deadline = bid.deadline();
+        async move {
+            let _ = engine.release_until_known(release, deadline, smallvec::SmallVec::new()).await;
+        }
+    }
+}
+
+fn renew(bid: &Bid, ttl: Duration, block: u32) -> Operation {
+    Operation::Renew(Renew { name: bid.name.clone(), token: bid.token.clone(), ttl, block })
+}

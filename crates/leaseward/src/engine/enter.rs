@@ -1,0 +1,292 @@
+//! How callers come in: join a cohort, or bid for the name themselves.
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    sync::{Arc, atomic::Ordering},
+    task::Poll,
+};
+
+use smallvec::smallvec;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use super::{
+    Engine,
+    bid::{Bid, BidState, Outcome, Spec, Waiter},
+    cohort,
+    lane::{Drive, Job, Target, Which},
+};
+use crate::{
+    Error, ErrorKind, Mode, Name,
+    clock::{Clock, Moment},
+    guard::OwnerId,
+    store::{Ask, Blocks, IfBusy, Operation, Standing},
+};
+
+/// What a caller wants.
+pub(crate) struct Request {
+    pub(crate) name: Name,
+    pub(crate) spec: Spec,
+    pub(crate) owner: Option<OwnerId>,
+    /// When the caller stops waiting.
+    pub(crate) limit: Option<Moment>,
+}
+
+/// A caller inside. Dropped before it was told, it leaves.
+struct Waiting {
+    engine: Arc<Engine>,
+    name: Name,
+    id: u64,
+    owner: Option<OwnerId>,
+    told: oneshot::Receiver<Outcome>,
+    is_done: bool,
+    had_to_wait: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // If the lease was given in this very moment, the guard in the channel is dropped and releases it.
+            self.engine.abandon(&self.name, self.id);
+        }
+    }
+}
+
+/// Runs something until a moment; `None` if it did not finish.
+pub(crate) async fn until<T>(
+    clock: &Arc<dyn Clock>,
+    limit: Option<Moment>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let mut sleep = None;
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(out) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(out));
+        }
+        let Some(limit) = limit else { return Poll::Pending };
+        let sleep = sleep.get_or_insert_with(|| clock.sleep_until(limit));
+        sleep.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+impl Engine {
+    /// Asks for a lease and waits for it as long as the request says.
+    ///
+    /// Cancelled, it leaves the queue, and gives back a lease that was on its way.
+    pub(crate) async fn acquire(self: &Arc<Self>, request: Request) -> Result<Outcome, Error> {
+        self.check_open()?;
+        let Request { name, spec, owner, limit } = request;
+        let began = self.clock.now();
+        let ttl = spec.ttl();
+        self.order.check(owner.as_ref(), &name)?;
+        let (mut waiting, drive) = self.enter(name, spec, owner)?;
+        let finished = until(&self.clock, limit, waiting.wait(drive)).await;
+        let Some(outcome) = finished else {
+            let standing = self.standing(&waiting.name, waiting.id);
+            self.events.timed_out(&waiting.name, self.clock.now().since(began));
+            return Err(timed_out(&waiting.name, standing));
+        };
+        let outcome = outcome?;
+        match &outcome {
+            Outcome::Granted(guard) => {
+                let now = self.clock.now();
+                self.order.acquired(waiting.owner.as_ref(), &waiting.name);
+                if waiting.had_to_wait {
+                    self.events.waited(now.since(began));
+                }
+                self.events.acquired(guard, now.since(began), ttl);
+            }
+            Outcome::Busy(_) => self.events.refused(&waiting.name),
+            Outcome::Failed(_) => {}
+        }
+        match outcome {
+            Outcome::Failed(error) => Err(error),
+            outcome => Ok(outcome),
+        }
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        name: Name,
+        spec: Spec,
+        owner: Option<OwnerId>,
+    ) -> Result<(Waiting, Option<Drive>), Error> {
+        let (tell, told) = oneshot::channel();
+        let id = self.waiter_id();
+        let span = self.events.current_span();
+        let waiting = Waiting {
+            engine: self.clone(),
+            name: name.clone(),
+            id,
+            owner: owner.clone(),
+            told,
+            is_done: false,
+            had_to_wait: false,
+        };
+        let waiter = Waiter { id, owner, spec, span, tell };
+        let mut shard = self.table.lock(&name);
+        let waiter = match self.join(shard.bids(&name), waiter) {
+            Joined::Yes(job) => {
+                drop(shard);
+                let drive = job.map(|job| self.send(Which::Renewals, [job]));
+                return Ok((waiting, drive));
+            }
+            Joined::No(waiter) => waiter,
+        };
+        self.admit()?;
+        let (bid, job) = self.new_bid(name, VecDeque::from([waiter]));
+        shard.insert(bid);
+        drop(shard);
+        Ok((waiting, Some(self.send(Which::Asks, [job]))))
+    }
+
+    /// Joins the waiters behind a token this process already has.
+    fn join(&self, bids: &[Arc<Bid>], waiter: Waiter) -> Joined {
+        if !self.cohorts || waiter.spec.mode != Mode::Exclusive {
+            return Joined::No(waiter);
+        }
+        for bid in bids {
+            let mut state = bid.state.lock();
+            if !state.is_open || state.claim.is_ended() {
+                continue;
+            }
+            if waiter.spec.if_busy == IfBusy::Tell {
+                if !state.claim.is_held() {
+                    continue;
+                }
+                // Held right here: no need to ask the store who has it.
+                let _ = waiter.tell.send(Outcome::Busy(self.own_standing(bid, &state)));
+                return Joined::Yes(None);
+            }
+            state.waiters.push_back(waiter);
+            self.renew_within_turn(bid, &mut state);
+            return Joined::Yes(self.reserve_ahead(bid, &mut state));
+        }
+        Joined::No(waiter)
+    }
+
+    /// A bid of these waiters, and its first ask.
+    pub(super) fn new_bid(
+        self: &Arc<Self>,
+        name: Name,
+        waiters: VecDeque<Waiter>,
+    ) -> (Arc<Bid>, Job) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let spec = waiters.front().expect("BUG: a bid is somebody's").spec.clone();
+        let is_open = self.cohorts && spec.mode == Mode::Exclusive && spec.if_busy == IfBusy::Queue;
+        let state = BidState::asking(waiters, is_open, self.clock.now());
+        let ask = self.ask_of(&name, self.new_token(), &spec, &state);
+        let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
+        let job = Job { operation: Operation::Ask(ask), target: Target::Ask(bid.clone()) };
+        (bid, job)
+    }
+
+    /// The ask of a bid, first or repeated.
+    pub(super) fn ask_again(&self, bid: &Arc<Bid>, state: &BidState) -> Job {
+        let ask = self.ask_of(&bid.name, bid.token.clone(), &bid.spec, state);
+        Job { operation: Operation::Ask(ask), target: Target::Ask(bid.clone()) }
+    }
+
+    fn ask_of(&self, name: &Name, token: crate::Token, spec: &Spec, state: &BidState) -> Ask {
+        let block = match self.store.capability().blocks {
+            Blocks::AtGrant | Blocks::AtGrantAndRenewal if state.is_open => {
+                cohort::block_for(state.waiters.len())
+            }
+            _ => 1,
+        };
+        Ask {
+            names: smallvec![name.clone()],
+            token,
+            mode: spec.mode,
+            ttl: spec.ttl(),
+            if_busy: spec.if_busy,
+            block,
+            lock_delay: std::time::Duration::from_millis(spec.lock_delay_ms.into()),
+            value: spec.value().cloned(),
+        }
+    }
+
+    /// A waiter has gone. The last one to go takes the token with it.
+    fn abandon(self: &Arc<Self>, name: &Name, id: u64) {
+        let mut shard = self.table.lock(name);
+        let found = shard.bids(name).iter().find_map(|bid| {
+            let mut state = bid.state.lock();
+            let at = state.waiters.iter().position(|waiter| waiter.id == id)?;
+            let gone = state.waiters.remove(at);
+            let unwanted = state.waiters.is_empty() && !state.claim.is_held();
+            drop(state);
+            Some((bid.clone(), gone, unwanted))
+        });
+        let Some((bid, _gone, unwanted)) = found else { return };
+        if unwanted {
+            let job = self.discard(&mut shard, &bid);
+            drop(shard);
+            self.post(Which::Asks, [job]);
+        }
+    }
+
+    /// Who is in the way of a waiter, as far as was last heard.
+    fn standing(&self, name: &Name, id: u64) -> Option<Standing> {
+        let shard = self.table.lock(name);
+        shard.bids(name).iter().find_map(|bid| {
+            let state = bid.state.lock();
+            state.waiters.iter().find(|waiter| waiter.id == id)?;
+            if state.claim.is_held() {
+                return Some(self.own_standing(bid, &state));
+            }
+            state.standing.as_deref().cloned()
+        })
+    }
+
+    /// How things stand with a name held by this very process.
+    fn own_standing(&self, bid: &Bid, state: &BidState) -> Standing {
+        let left = bid.deadline().since(self.clock.now());
+        Standing {
+            holder: Some(crate::Holder::new(self.who.clone(), bid.spec.mode, Some(left))),
+            free_in: Some(left),
+            ahead: u32::try_from(state.waiters.len()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+enum Joined {
+    Yes(Option<Job>),
+    No(Waiter),
+}
+
+impl Waiting {
+    async fn wait(&mut self, drive: Option<Drive>) -> Result<Outcome, Error> {
+        if let Some(drive) = drive {
+            drive.await;
+        }
+        match self.told.try_recv() {
+            Ok(outcome) => {
+                self.is_done = true;
+                return Ok(outcome);
+            }
+            Err(TryRecvError::Closed) => return Err(gone()),
+            Err(TryRecvError::Empty) => {}
+        }
+        self.had_to_wait = true;
+        self.engine.events.waiting(&self.name);
+        let engine = self.engine.clone();
+        let _in_graph = engine.begin_wait(self.owner.as_ref(), &self.name, self.id)?;
+        let outcome = (&mut self.told).await.map_err(|_| gone())?;
+        self.is_done = true;
+        Ok(outcome)
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::ShutDown, "the runtime that serves this lock has shut down")
+}
+
+fn timed_out(name: &Name, standing: Option<Standing>) -> Error {
+    let message = match standing.and_then(|standing| standing.holder) {
+        Some(holder) => format!("`{name}` is held by {holder}"),
+        None => format!("`{name}` did not come free in time"),
+    };
+    Error::new(ErrorKind::Timeout, message).hint("wait longer, or see who holds what")
+}

@@ -1,0 +1,341 @@
+//! How leases are given back: to the next waiter here, or to the store.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::{
+    Engine,
+    answers::{After, release_job},
+    bid::{Bid, BidState},
+    cohort::HandOver,
+    enter::until,
+    lane::{Job, Target, Which},
+    table::Shard,
+};
+use crate::{
+    Error, ErrorKind, LostReason, Release,
+    clock::Moment,
+    store::{self, Answer, Operation, Reply},
+};
+
+/// A release gives up after this long; the lease then ends by its TTL.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
+/// Between tries of a release that got no answer.
+const RELEASE_AGAIN: Duration = Duration::from_millis(20);
+/// At most this long.
+const RELEASE_AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// Where a lease went.
+pub(crate) enum Left {
+    /// To the next waiter in this process.
+    Passed,
+    /// It had been lost before.
+    Lost,
+    /// It goes to the store by the release, and the asks of local waiters who are left follow in the same batch.
+    GiveBack(store::Release, Asks),
+}
+
+type Asks = SmallVec<[Job; 2]>;
+
+impl Engine {
+    /// A guard is done with its lease.
+    pub(crate) fn leave(self: &Arc<Self>, bid: &Arc<Bid>) -> (Left, Option<super::lane::Drive>) {
+        let now = self.clock.now();
+        let mut after = After::default();
+        let mut shard = self.table.lock(&bid.name);
+        let state = bid.state.lock();
+        if state.claim.is_ended() {
+            return (Left::Lost, None);
+        }
+        self.order.released(state.owner.as_ref(), &bid.name);
+        if now >= bid.deadline() {
+            drop(state);
+            bid.state.lock().claim.end();
+            self.lost(&mut shard, bid, LostReason::Expired, &mut after);
+            drop(shard);
+            after.run(self);
+            return (Left::Lost, None);
+        }
+        let (left, state) = self.pass_on(bid, state, now, &mut after);
+        if left {
+            drop(state);
+            drop(shard);
+            let renewals = std::mem::take(&mut after.renewals);
+            after.run(self);
+            let drive = (!renewals.is_empty()).then(|| self.send(Which::Renewals, renewals));
+            return (Left::Passed, drive);
+        }
+        let keep = self.min_hold_left(bid, &state);
+        drop(state);
+        let release = self.take_lease_back(&mut shard, bid, keep, &mut after);
+        drop(shard);
+        let asks = std::mem::take(&mut after.asks);
+        after.run(self);
+        (Left::GiveBack(release, asks), None)
+    }
+
+    /// Passes a lease on inside the process, if that is allowed. `true` if it was, or will be.
+    fn pass_on<'a>(
+        self: &Arc<Self>,
+        bid: &Arc<Bid>,
+        mut state: MutexGuard<'a, BidState>,
+        now: Moment,
+        after: &mut After,
+    ) -> (bool, MutexGuard<'a, BidState>) {
+        state.is_taken = false;
+        state.owner = None;
+        if !state.is_open || !self.min_hold_left(bid, &state).is_zero() {
+            return (false, state);
+        }
+        while state.waiters.front().is_some_and(|waiter| waiter.tell.is_closed()) {
+            state.waiters.pop_front();
+        }
+        let inherits = state.waiters.front().is_some_and(|next| next.spec.can_inherit(&bid.spec));
+        let (Some(deadline), true) = (state.claim.deadline(), inherits) else {
+            return (false, state);
+        };
+        let reserves = self.reserves() && bid.spec.renew_ms > 0;
+        let Some(cohort) = state.cohort.as_mut() else { return (false, state) };
+        match cohort.hand_over(now, deadline, reserves) {
+            HandOver::GiveBack => (false, state),
+            HandOver::Pass(fence) => {
+                let waiter = state.waiters.pop_front().expect("BUG: looked at above");
+                self.seat(bid, &mut state, waiter, fence, now, after);
+                after.renewals.extend(self.reserve_ahead(bid, &mut state));
+                (true, state)
+            }
+            HandOver::Reserve => {
+                state.is_passing = true;
+                after.renewals.extend(self.reserve_ahead(bid, &mut state));
+                (true, state)
+            }
+        }
+    }
+
+    /// How long the name must stay held yet for its holder's minimum.
+    pub(super) fn min_hold_left(&self, bid: &Bid, state: &BidState) -> Duration {
+        let min_hold = Duration::from_millis(bid.spec.min_hold_ms.into());
+        if min_hold.is_zero() || !state.claim.is_held() {
+            return Duration::ZERO;
+        }
+        min_hold.saturating_sub(self.clock.now().since(state.since))
+    }
+
+    /// Kills the token (R6); its local waiters ask with a new one.
+    fn take_lease_back(
+        self: &Arc<Self>,
+        shard: &mut MutexGuard<'_, Shard>,
+        bid: &Arc<Bid>,
+        keep: Duration,
+        after: &mut After,
+    ) -> store::Release {
+        let mut state = bid.state.lock();
+        let waiters = std::mem::take(&mut state.waiters);
+        state.claim.end();
+        self.bury(shard, bid, state);
+        self.bid_again(shard, bid, waiters, after);
+        store::Release { name: bid.name.clone(), token: bid.token.clone(), keep }
+    }
+
+    /// The same, with nobody waiting for the answer.
+    pub(super) fn give_up_lease(
+        self: &Arc<Self>,
+        shard: &mut MutexGuard<'_, Shard>,
+        bid: &Arc<Bid>,
+        keep: Duration,
+        after: &mut After,
+    ) {
+        let release = self.take_lease_back(shard, bid, keep, after);
+        after.asks.insert(0, release_job(release.name, release.token, release.keep));
+    }
+
+    /// Gives a lease back and says what became of it.
+    ///
+    /// Cancelled, it still goes back, but nobody is told.
+    pub(crate) async fn release(self: &Arc<Self>, bid: &Arc<Bid>) -> Result<Release, Error> {
+        let deadline = bid.deadline();
+        let (left, drive) = self.leave(bid);
+        if let Some(drive) = drive {
+            drive.await;
+        }
+        match left {
+            Left::Passed => Ok(Release::Released),
+            Left::Lost => Ok(Release::AlreadyExpired),
+            Left::GiveBack(release, asks) => {
+                self.release_until_known(release, deadline, asks).await
+            }
+        }
+    }
+
+    /// Gives a lease back in the background.
+    pub(crate) fn release_unseen(self: &Arc<Self>, bid: &Arc<Bid>) {
+        if let (Left::GiveBack(release, asks), _) = self.leave(bid) {
+            let first = release_job(release.name, release.token, release.keep);
+            self.post(Which::Asks, std::iter::once(first).chain(asks));
+        }
+    }
+
+    /// Sends a release until its fate is known or cannot be known any more.
+    pub(super) async fn release_until_known(
+        self: &Arc<Self>,
+        release: store::Release,
+        deadline: Moment,
+        mut asks: Asks,
+    ) -> Result<Release, Error> {
+        let give_up = self.clock.now() + RELEASE_MAX;
+        let mut is_in_doubt = false;
+        for attempt in 0.. {
+            let operation = Operation::Release(release.clone());
+            let sent = self.submit(Which::Asks, operation, std::mem::take(&mut asks));
+            let answer = until(&self.clock, Some(give_up), sent).await.flatten();
+            let now = self.clock.now();
+            let error = match verdict(answer, is_in_doubt, now < deadline) {
+                Verdict::Known(outcome) => return outcome,
+                Verdict::NotDone(error) => error,
+                Verdict::InDoubt(error) => {
+                    is_in_doubt = true;
+                    error
+                }
+            };
+            let pause = self.jitter(RELEASE_AGAIN, RELEASE_AGAIN_MAX, attempt);
+            if now + pause >= give_up {
+                return Err(error);
+            }
+            self.clock.sleep_until(now + pause).await;
+        }
+        unreachable!("BUG: the loop ends by returning")
+    }
+
+    /// Sends one operation and waits for its bare answer; `None` if the engine has gone.
+    pub(crate) async fn submit(
+        self: &Arc<Self>,
+        which: Which,
+        operation: Operation,
+        followed_by: Asks,
+    ) -> Option<(Moment, Answer)> {
+        let (tell, told) = oneshot::channel();
+        let target = Target::Tell(tell, operation.clone());
+        let first = Job { operation, target };
+        self.send(which, std::iter::once(first).chain(followed_by)).await;
+        told.await.ok()
+    }
+
+    /// Renews a lease at its holder's wish.
+    pub(crate) async fn renew_now(
+        self: &Arc<Self>,
+        bid: &Arc<Bid>,
+        ttl: Duration,
+    ) -> Result<(), Error> {
+        let lost = |reason| crate::guard::lost_error(&bid.name, reason);
+        if let Some(reason) = bid.ended() {
+            return Err(lost(reason));
+        }
+        let (tell, told) = oneshot::channel();
+        let renew =
+            store::Renew { name: bid.name.clone(), token: bid.token.clone(), ttl, block: 0 };
+        let target = Target::RenewAndTell(bid.clone(), tell);
+        let job = Job { operation: Operation::Renew(renew), target };
+        let answered = async {
+            self.send(Which::Renewals, [job]).await;
+            told.await.ok()
+        };
+        let answer = until(&self.clock, Some(bid.deadline()), answered).await.flatten();
+        if let Some(reason) = bid.ended() {
+            return Err(lost(reason));
+        }
+        match answer {
+            Some((_, Ok(Reply::Renewed(_)))) => Ok(()),
+            Some((_, Ok(_))) => Err(lost(LostReason::NotOurs)),
+            Some((_, Err(error))) => Err(error),
+            None => Err(lost(LostReason::Expired)),
+        }
+    }
+
+    /// Forgets a lease without giving it back; its local waiters ask for themselves.
+    pub(crate) fn detach(self: &Arc<Self>, bid: &Arc<Bid>) {
+        let mut after = After::default();
+        let mut shard = self.table.lock(&bid.name);
+        let mut state = bid.state.lock();
+        if state.claim.is_ended() {
+            return;
+        }
+        self.order.released(state.owner.as_ref(), &bid.name);
+        let waiters = std::mem::take(&mut state.waiters);
+        state.claim.end();
+        self.bury(&mut shard, bid, state);
+        self.bid_again(&mut shard, bid, waiters, &mut after);
+        drop(shard);
+        after.run(self);
+    }
+
+    /// A release nobody waits for was answered: tried once more if it surely did not happen.
+    pub(super) fn release_answered(self: &Arc<Self>, operation: Operation, answer: Answer) {
+        let Err(error) = answer else { return };
+        let retry = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
+        let Operation::Release(release) = operation else { return };
+        if retry && self.check_open().is_ok() {
+            let engine = self.clone();
+            self.runtime.spawn(async move {
+                let pause = engine.jitter(RELEASE_AGAIN_MAX, RELEASE_AGAIN_MAX, 0);
+                engine.clock.sleep_until(engine.clock.now() + pause).await;
+                let _ = engine.release_until_known(release, engine.clock.now(), Asks::new()).await;
+            });
+        }
+    }
+}
+
+enum Verdict {
+    Known(Result<Release, Error>),
+    /// Nothing happened.
+    NotDone(Error),
+    /// It may have happened.
+    InDoubt(Error),
+}
+
+/// What an answer to a release means, given what went before.
+fn verdict(answer: Option<(Moment, Answer)>, was_in_doubt: bool, before_deadline: bool) -> Verdict {
+    let Some((_, answer)) = answer else {
+        return Verdict::InDoubt(indeterminate());
+    };
+    match answer {
+        Ok(Reply::Released) => Verdict::Known(Ok(Release::Released)),
+        // An earlier try may have done it: before the deadline nothing else can have ended the lease (R8).
+        Ok(_) if was_in_doubt && before_deadline => Verdict::Known(Ok(Release::Released)),
+        Ok(_) if was_in_doubt => Verdict::Known(Err(indeterminate())),
+        Ok(_) => Verdict::Known(Ok(Release::AlreadyExpired)),
+        Err(error) if error.kind() == ErrorKind::Indeterminate => Verdict::InDoubt(error),
+        Err(error) if error.kind() == ErrorKind::Unavailable => Verdict::NotDone(error),
+        Err(error) => Verdict::Known(Err(error)),
+    }
+}
+
+fn indeterminate() -> Error {
+    Error::new(ErrorKind::Indeterminate, "the store did not say whether the lease was released")
+        .hint("it ends by itself when its TTL is over")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(answer: Answer) -> Option<(Moment, Answer)> {
+        Some((Moment::from_nanos(0), answer))
+    }
+
+    #[test]
+    fn a_lost_reply_then_not_yours_before_the_deadline_means_released() {
+        let answer = || answered(Ok(Reply::NotYours(LostReason::NotOurs)));
+        assert!(matches!(verdict(answer(), true, true), Verdict::Known(Ok(Release::Released))));
+        let Verdict::Known(Err(error)) = verdict(answer(), true, false) else {
+            panic!("after the deadline nobody can know")
+        };
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert!(matches!(
+            verdict(answer(), false, true),
+            Verdict::Known(Ok(Release::AlreadyExpired))
+        ));
+    }
+}

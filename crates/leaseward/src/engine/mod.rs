@@ -1,0 +1,186 @@
+//! The engine: everything a user sees, written once for all stores.
+//!
+//! Decisions are pure ([`claim`], [`cohort`], [`breaker`], [`backoff`], [`order`]); what remains here executes them:
+//! [`lane`] sends, [`enter`] lets callers in, [`answers`] takes what stores say, [`leave`] gives back, [`keeper`] minds
+//! the time. A bid's state changes only under the lock of its name's shard; nothing awaits while holding one, and
+//! callers are told after it is released.
+
+mod answers;
+mod attend;
+mod backoff;
+pub(crate) mod bid;
+mod breaker;
+pub(crate) mod claim;
+mod cohort;
+pub(crate) mod enter;
+pub(crate) mod events;
+mod keeper;
+pub(crate) mod lane;
+mod leave;
+pub(crate) mod order;
+mod rules;
+pub(crate) mod several;
+mod table;
+mod waits;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use self::{
+    breaker::{Breaker, Change},
+    events::Events,
+    keeper::Keeper,
+    lane::Lane,
+    order::{Order, OrderCheck},
+    table::Table,
+    waits::Waits,
+};
+use crate::{Error, ErrorKind, Token, clock::Clock, store::Store};
+
+/// What an engine is made with.
+pub(crate) struct Settings {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) who: Arc<str>,
+    /// Replays a run; from the operating system if absent.
+    pub(crate) seed: Option<u64>,
+    pub(crate) cohorts: bool,
+    pub(crate) deadlock_check: bool,
+    pub(crate) order_check: OrderCheck,
+}
+
+pub(crate) struct Engine {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) who: Arc<str>,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) events: Events,
+    pub(crate) order: Order,
+    pub(crate) waits: Waits,
+    table: Table,
+    asks: Lane,
+    renewals: Lane,
+    keeper: Arc<Keeper>,
+    breaker: Mutex<Breaker>,
+    /// Whether the breaker is worth looking at.
+    is_troubled: AtomicBool,
+    random: Mutex<StdRng>,
+    cohorts: bool,
+    /// Bids there are.
+    live: AtomicUsize,
+    next_waiter: AtomicU64,
+    closed: AtomicBool,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(crate) fn start(store: Arc<dyn Store>, settings: Settings) -> Arc<Self> {
+        let capability = store.capability();
+        let keeper = Arc::new(Keeper::new());
+        let random = match settings.seed {
+            Some(seed) => StdRng::seed_from_u64(seed),
+            None => rand::make_rng(),
+        };
+        let engine = Arc::new(Self {
+            clock: settings.clock,
+            who: settings.who,
+            runtime: tokio::runtime::Handle::current(),
+            events: Events::new(),
+            order: Order::new(settings.order_check),
+            waits: Waits::new(settings.deadlock_check),
+            table: Table::new(),
+            asks: Lane::new(capability.lanes, capability.batch_max),
+            renewals: Lane::new(1, capability.batch_max),
+            keeper: keeper.clone(),
+            breaker: Mutex::default(),
+            is_troubled: AtomicBool::new(false),
+            random: Mutex::new(random),
+            cohorts: settings.cohorts,
+            live: AtomicUsize::new(0),
+            next_waiter: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            store,
+        });
+        let weak = Arc::downgrade(&engine);
+        engine.runtime.spawn(keeper.run(weak.clone(), engine.clock.clone()));
+        engine.store.start(Arc::new(move |push| {
+            if let Some(engine) = weak.upgrade() {
+                engine.on_push(push);
+            }
+        }));
+        engine
+    }
+
+    pub(crate) fn new_token(&self) -> Token {
+        Token::new(self.random.lock().random(), self.who.clone())
+    }
+
+    pub(crate) fn jitter(&self, base: Duration, cap: Duration, attempt: u32) -> Duration {
+        backoff::full_jitter(base, cap, attempt, self.random.lock().random())
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::ShutDown, "this `Locks` was shut down"));
+        }
+        Ok(())
+    }
+
+    /// Whether a new ask may go to the store.
+    fn admit(&self) -> Result<(), Error> {
+        if self.is_troubled.load(Ordering::Relaxed) {
+            self.breaker.lock().admit(self.clock.now())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn breaker_is_open(&self) -> bool {
+        self.breaker.lock().is_open()
+    }
+
+    /// Takes note of how the store fares.
+    fn note_health(&self, failure: Option<&Error>) {
+        let Some(error) = failure else {
+            if self.is_troubled.load(Ordering::Relaxed) {
+                let change = self.breaker.lock().succeeded();
+                self.is_troubled.store(false, Ordering::Relaxed);
+                if change == Change::Closed {
+                    self.events.breaker_closed();
+                }
+            }
+            return;
+        };
+        if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) {
+            self.is_troubled.store(true, Ordering::Relaxed);
+            let random = self.random.lock().random();
+            if self.breaker.lock().failed(error, self.clock.now(), random) == Change::Opened {
+                self.events.breaker_opened(error);
+            }
+        }
+    }
+
+    fn waiter_id(&self) -> u64 {
+        self.next_waiter.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.keeper.close();
+        let closing = self.store.close();
+        self.runtime.spawn(closing);
+    }
+}

@@ -1,0 +1,58 @@
+//! The rules of the protocols, by number, so that each can be taken out to see what it prevents.
+//!
+//! In a build they are constants. Under test a thread may switch one off; the simulation must then find the
+//! counter-example. `docs/protocols.md` says what each rule is.
+
+/// A rule that a line of code implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// A pushed grant counts only with a fence above an answered ask's, from that ask's sending.
+    R1,
+    /// An unanswered ask gives no deadline.
+    R2,
+    /// An ask by the live owner sets a fresh expiry.
+    R4,
+    /// A reply after the deadline revives nothing.
+    R5,
+    /// Sending a release kills the token at once.
+    R6,
+    /// A token is never used again.
+    R7,
+    /// A release compares the token.
+    R8,
+    /// The store records the end of a block.
+    R9,
+    /// No hand-over past the end of the block.
+    R10,
+    /// The deadline is checked, and inherited, at each local hand-over.
+    R11,
+}
+
+#[cfg(not(test))]
+pub(crate) const fn on(_rule: Rule) -> bool {
+    true
+}
+
+#[cfg(test)]
+pub(crate) use switch::{on, without};
+
+#[cfg(test)]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Rule;
+
+    thread_local!(static OFF: Cell<Option<Rule>> = const { Cell::new(None) });
+
+    pub(crate) fn on(rule: Rule) -> bool {
+        OFF.get() != Some(rule)
+    }
+
+    /// Runs something on this thread with a rule taken out.
+    pub(crate) fn without<T>(rule: Rule, act: impl FnOnce() -> T) -> T {
+        OFF.set(Some(rule));
+        let out = act();
+        OFF.set(None);
+        out
+    }
+}

@@ -1,0 +1,109 @@
+//! Several names at once, atomically where the store can.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use smallvec::SmallVec;
+
+use super::{
+    Engine,
+    answers::release_job,
+    bid::{Bid, BidState, Spec},
+    claim,
+    lane::Which,
+};
+use crate::{
+    Error, Fence, Guard, Name,
+    guard::OwnerId,
+    store::{Ask, IfBusy, Names, Operation, Reply, Standing},
+};
+
+/// What a try for several names came to.
+pub(crate) enum All {
+    Granted(Vec<Guard>),
+    Busy(Standing),
+}
+
+impl Engine {
+    /// Asks for all names in one operation.
+    pub(crate) async fn try_all(
+        self: &Arc<Self>,
+        names: &[Name],
+        spec: &Spec,
+        owner: Option<&OwnerId>,
+    ) -> Result<All, Error> {
+        self.check_open()?;
+        self.admit()?;
+        let token = self.new_token();
+        let ask = Ask {
+            names: names.iter().cloned().collect::<Names>(),
+            token: token.clone(),
+            mode: spec.mode,
+            ttl: spec.ttl(),
+            if_busy: IfBusy::Tell,
+            block: 1,
+            lock_delay: std::time::Duration::from_millis(spec.lock_delay_ms.into()),
+            value: spec.value().cloned(),
+        };
+        let answer = self.submit(Which::Asks, Operation::Ask(ask.clone()), SmallVec::new()).await;
+        let (sent, answer) = answer.ok_or_else(|| {
+            Error::new(
+                crate::ErrorKind::ShutDown,
+                "the runtime that serves this lock has shut down",
+            )
+        })?;
+        let grant = match answer {
+            Ok(Reply::Granted(grant)) => grant,
+            Ok(Reply::Busy(standing)) => return Ok(All::Busy(standing)),
+            Ok(other) => unreachable!("BUG: the store answered a try for several with {other:?}"),
+            Err(error) => {
+                // It may have happened: no lease is left behind in doubt.
+                self.give_back(&ask);
+                return Err(error);
+            }
+        };
+        let deadline = claim::deadline_from(sent, grant.ttl);
+        let guards: Vec<_> = names
+            .iter()
+            .zip(&grant.blocks)
+            .map(|(name, block)| {
+                let state = BidState::held(block.first, deadline, sent, self.clock.now());
+                let bid = Bid::new(name.clone(), token.clone(), spec.clone(), state);
+                self.adopt(bid, block.first, owner)
+            })
+            .collect();
+        Ok(All::Granted(guards))
+    }
+
+    /// Takes a lease that is held already into the books.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        bid: Bid,
+        fence: Fence,
+        owner: Option<&OwnerId>,
+    ) -> Guard {
+        let bid = Arc::new(bid);
+        let now = self.clock.now();
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let mut shard = self.table.lock(&bid.name);
+        let mut state = bid.state.lock();
+        state.owner = owner.cloned();
+        state.span = self.events.current_span();
+        self.order.acquired(owner, &bid.name);
+        let due = self.next_due(&bid, &state, now);
+        self.keeper.adopt(&bid, &mut state, due, now);
+        drop(state);
+        shard.insert(bid.clone());
+        drop(shard);
+        Guard::new(self.clone(), bid, fence, None, now)
+    }
+
+    /// Releases whatever an ask may have got.
+    pub(super) fn give_back(self: &Arc<Self>, ask: &Ask) {
+        let jobs: SmallVec<[_; 2]> = ask
+            .names
+            .iter()
+            .map(|name| release_job(name.clone(), ask.token.clone(), std::time::Duration::ZERO))
+            .collect();
+        self.post(Which::Asks, jobs);
+    }
+}

@@ -1,0 +1,142 @@
+//! The wait-for graph of this process: a cycle of owners that wait for each other never ends by itself.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use super::Engine;
+use crate::{Error, ErrorKind, Mode, Name, guard::OwnerId};
+
+/// Who waits for what.
+pub(crate) struct Waits {
+    is_on: bool,
+    waiting: Mutex<HashMap<OwnerId, Vec<(u64, Name)>>>,
+}
+
+/// A wait in the graph; leaves it when dropped.
+pub(crate) struct InGraph {
+    engine: Arc<Engine>,
+    owner: OwnerId,
+    id: u64,
+}
+
+impl Drop for InGraph {
+    fn drop(&mut self) {
+        let mut waiting = self.engine.waits.waiting.lock();
+        if let Some(waits) = waiting.get_mut(&self.owner) {
+            waits.retain(|(id, _)| *id != self.id);
+            if waits.is_empty() {
+                waiting.remove(&self.owner);
+            }
+        }
+    }
+}
+
+impl Waits {
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self { is_on, waiting: Mutex::default() }
+    }
+}
+
+impl Engine {
+    /// Notes that an owner waits, unless that would close a cycle.
+    ///
+    /// The last one to wait closes a cycle, so looking once, when a wait begins, finds every cycle.
+    pub(super) fn begin_wait(
+        self: &Arc<Self>,
+        owner: Option<&OwnerId>,
+        name: &Name,
+        id: u64,
+    ) -> Result<Option<InGraph>, Error> {
+        let (Some(owner), true) = (owner, self.waits.is_on) else { return Ok(None) };
+        let mut waiting = self.waits.waiting.lock();
+        let mut path = vec![name.clone()];
+        // The lease may have come while we looked: a cycle through a wait that is over is none.
+        if self.leads_back(&waiting, owner, name, &mut path, &mut HashSet::new())
+            && self.still_waits(name, id)
+        {
+            return Err(deadlock(owner, &path));
+        }
+        waiting.entry(owner.clone()).or_default().push((id, name.clone()));
+        Ok(Some(InGraph { engine: self.clone(), owner: owner.clone(), id }))
+    }
+
+    /// Whether waiting for a name means waiting for `owner`, through any number of others.
+    fn leads_back(
+        &self,
+        waiting: &HashMap<OwnerId, Vec<(u64, Name)>>,
+        owner: &OwnerId,
+        name: &Name,
+        path: &mut Vec<Name>,
+        visited: &mut HashSet<Name>,
+    ) -> bool {
+        if !visited.insert(name.clone()) {
+            return false;
+        }
+        let holders = self.owners_of(name);
+        // A permit comes free as soon as any of its holders goes on, so all of them must be stuck.
+        let needs_all = holders.iter().any(|(_, mode)| matches!(mode, Mode::Permit { .. }));
+        if let Some((_, Mode::Permit { capacity })) = holders.first()
+            && usize::try_from(*capacity).is_ok_and(|capacity| holders.len() < capacity)
+        {
+            return false;
+        }
+        let mut stuck = 0;
+        for (holder, _) in &holders {
+            let is_stuck = match holder {
+                None => false,
+                Some(holder) if holder == owner => true,
+                Some(holder) => waiting.get(holder).is_some_and(|waits| {
+                    waits.iter().any(|(_, next)| {
+                        path.push(next.clone());
+                        let found = self.leads_back(waiting, owner, next, path, visited);
+                        if !found {
+                            path.pop();
+                        }
+                        found
+                    })
+                }),
+            };
+            if is_stuck && !needs_all {
+                return true;
+            }
+            stuck += usize::from(is_stuck);
+        }
+        needs_all && !holders.is_empty() && stuck == holders.len()
+    }
+
+    fn still_waits(&self, name: &Name, id: u64) -> bool {
+        let shard = self.table.lock(name);
+        let mut bids = shard.bids(name).iter();
+        bids.any(|bid| bid.state.lock().waiters.iter().any(|waiter| waiter.id == id))
+    }
+
+    /// The owners in this process that hold a name; `None` for a holder without one.
+    fn owners_of(&self, name: &Name) -> Vec<(Option<OwnerId>, Mode)> {
+        let shard = self.table.lock(name);
+        shard
+            .bids(name)
+            .iter()
+            .filter_map(|bid| {
+                let state = bid.state.lock();
+                (state.claim.is_held() && state.is_taken)
+                    .then(|| (state.owner.clone(), bid.spec.mode))
+            })
+            .collect()
+    }
+}
+
+fn deadlock(owner: &OwnerId, path: &[Name]) -> Error {
+    let cycle: Vec<_> = path.iter().map(|name| format!("`{name}`")).collect();
+    let message = match cycle.as_slice() {
+        [one] => format!("{owner} waits for {one}, which it holds itself"),
+        many => format!("{owner} waits for itself through {}", many.join(" → ")),
+    };
+    Error::new(ErrorKind::Deadlock, message).hint(
+        "take names in one order or together with `all`; if the guard was moved to another task, \
+         give its acquisition an `.owner(…)` of its own",
+    )
+}

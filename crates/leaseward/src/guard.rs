@@ -1,0 +1,325 @@
+//! The value a caller holds while it holds a lease.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    Error, ErrorKind, Fence, Handle, LostReason, Mode, Name,
+    clock::Moment,
+    engine::{Engine, bid::Bid},
+};
+
+/// What became of a lease that was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// It was ours to the end.
+    Released,
+    /// It had ended before: somebody else may have held the name meanwhile.
+    AlreadyExpired,
+}
+
+/// Who waits and holds, for the detection of deadlocks: a task, a thread, or whatever the caller names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerId(Owner);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Task(tokio::task::Id),
+    Thread(std::thread::ThreadId),
+    Named(Arc<str>),
+}
+
+impl OwnerId {
+    /// The tokio task this is called from, if it is one.
+    pub fn current_task() -> Option<Self> {
+        tokio::task::try_id().map(|id| Self(Owner::Task(id)))
+    }
+
+    /// The thread this is called from.
+    pub fn current_thread() -> Self {
+        Self(Owner::Thread(std::thread::current().id()))
+    }
+}
+
+impl From<&str> for OwnerId {
+    fn from(name: &str) -> Self {
+        Self(Owner::Named(Arc::from(name)))
+    }
+}
+
+impl From<String> for OwnerId {
+    fn from(name: String) -> Self {
+        Self(Owner::Named(Arc::from(name)))
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Owner::Task(id) => write!(f, "task {id}"),
+            Owner::Thread(id) => write!(f, "{id:?}"),
+            Owner::Named(name) => write!(f, "`{name}`"),
+        }
+    }
+}
+
+/// A lease whose renewals fail and that ends soon.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct Danger {
+    /// Its name.
+    pub name: Name,
+    /// How long it can be relied on yet.
+    pub remaining: Duration,
+}
+
+/// What work done under a lease needs to know: its fence, and whether it still holds. Cheap to clone.
+#[derive(Clone)]
+pub struct Lease {
+    engine: Arc<Engine>,
+    bid: Arc<Bid>,
+    fence: Fence,
+}
+
+impl Lease {
+    /// The name held.
+    pub fn name(&self) -> &Name {
+        &self.bid.name
+    }
+
+    /// The number to send along with every write, so that the protected resource can refuse late ones.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// Whether it may be relied on at this moment.
+    pub fn is_held(&self) -> bool {
+        self.bid.fence() == self.fence && self.bid.is_held_at(self.engine.clock.now())
+    }
+
+    /// How long it can be relied on without another renewal; zero once it cannot.
+    pub fn remaining(&self) -> Duration {
+        if self.is_held() {
+            self.bid.deadline().since(self.engine.clock.now())
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Resolves when the lease is lost, with the reason; never if it is released in time.
+    ///
+    /// It resolves before the lease can have ended in the store.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: ask again at any time.
+    pub async fn lost(&self) -> LostReason {
+        loop {
+            let mut ended = std::pin::pin!(self.bid.ended_signal.notified());
+            ended.as_mut().enable();
+            if let Some(reason) = self.lost_now() {
+                return reason;
+            }
+            ended.await;
+        }
+    }
+
+    /// Why it is lost, if it is.
+    pub(crate) fn lost_now(&self) -> Option<LostReason> {
+        if let Some(reason) = self.bid.ended() {
+            return Some(reason);
+        }
+        let is_over =
+            self.bid.fence() == self.fence && self.engine.clock.now() >= self.bid.deadline();
+        is_over.then_some(LostReason::Expired)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", self.name())
+            .field("fence", &self.fence)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease that is held. Owned, not tied to a task or thread.
+///
+/// Dropping it releases the lease in the background, never blocks and never panics, inside a runtime or out of it; to
+/// know what became of it, [`release`](Guard::release) it. (`release::dropping_gives_it_back`)
+#[must_use = "the lease is released when this is dropped"]
+pub struct Guard {
+    lease: Lease,
+    slot: Option<u32>,
+    since: Moment,
+    is_done: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        bid: Arc<Bid>,
+        fence: Fence,
+        slot: Option<u32>,
+        since: Moment,
+    ) -> Self {
+        bid.set_fence(fence);
+        Self { lease: Lease { engine, bid, fence }, slot, since, is_done: false }
+    }
+
+    /// The name held.
+    pub fn name(&self) -> &Name {
+        self.lease.name()
+    }
+
+    /// The number to send along with every write, so that the protected resource can refuse late ones.
+    pub fn fence(&self) -> Fence {
+        self.lease.fence
+    }
+
+    /// Which permit of a semaphore this is, 0 to capacity − 1.
+    pub fn slot(&self) -> Option<u32> {
+        self.slot
+    }
+
+    /// How the name is held.
+    pub fn mode(&self) -> Mode {
+        self.lease.bid.spec.mode
+    }
+
+    /// How long each renewal lasts: what was asked for, or the store's minimum if that is longer.
+    pub fn ttl(&self) -> Duration {
+        self.lease.bid.spec.ttl()
+    }
+
+    /// Whether it may be relied on at this moment.
+    pub fn is_held(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// How long it can be relied on without another renewal; zero once it cannot.
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// When it ends without another renewal, on the clock of its `Locks`.
+    pub fn deadline(&self) -> Moment {
+        self.lease.bid.deadline()
+    }
+
+    /// What work under this lease needs to know; cheap, and useful where the guard itself stays elsewhere.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    pub(crate) fn token_prefix(&self) -> String {
+        self.lease.bid.token.prefix()
+    }
+
+    /// Resolves when the lease is lost, with the reason; never if it is released in time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: ask again at any time.
+    pub async fn lost(&self) -> LostReason {
+        self.lease.lost().await
+    }
+
+    /// Renews now, beside the renewals in the background.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lease is no longer ours; [`ErrorKind::Unavailable`] or
+    /// [`ErrorKind::Indeterminate`] if the store did not say so: the lease still lasts until its deadline.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the renewal may or may not be carried out.
+    pub async fn renew(&self) -> Result<(), Error> {
+        self.extend(self.ttl()).await
+    }
+
+    /// Makes this renewal last for another time than the TTL; later ones last for the TTL again.
+    ///
+    /// # Errors
+    /// As [`renew`](Guard::renew); [`ErrorKind::InvalidInput`] or [`ErrorKind::Unsupported`] if the store cannot keep
+    /// that long.
+    ///
+    /// # Cancel safety
+    /// As [`renew`](Guard::renew).
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        let ttl = crate::lock::checked_ttl(ttl, self.lease.engine.store.capability())?;
+        self.lease.engine.renew_now(&self.lease.bid, ttl).await
+    }
+
+    /// Gives the lease back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Indeterminate`] if the store did not say whether it happened, [`ErrorKind::Unavailable`] if it was
+    /// not reached: the lease then ends by its TTL. Never hangs.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the lease is still given back, but nobody learns what became of it.
+    pub async fn release(mut self) -> Result<Release, Error> {
+        self.is_done = true;
+        let (engine, bid) = (self.lease.engine.clone(), self.lease.bid.clone());
+        let held = engine.clock.now().since(self.since);
+        bid.clear_fence(self.fence());
+        let outcome = engine.release(&bid).await;
+        match &outcome {
+            Ok(Release::Released) => engine.events.released(&bid, self.fence(), held),
+            Ok(Release::AlreadyExpired) => {
+                engine.events.expired_before_release(&bid, self.fence(), held);
+            }
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Lets go of the lease without releasing it, and answers with what another process needs to take it over.
+    ///
+    /// Nobody renews it from here on: [`attach`](crate::Locks::attach) before it ends. The handle is a secret.
+    pub fn detach(mut self) -> Handle {
+        self.is_done = true;
+        let bid = &self.lease.bid;
+        bid.clear_fence(self.fence());
+        self.lease.engine.detach(bid);
+        Handle::new(
+            bid.name.clone(),
+            bid.token.clone(),
+            self.fence(),
+            bid.spec.ttl(),
+            bid.spec.mode,
+        )
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let Lease { engine, bid, fence } = &self.lease;
+        let held = engine.clock.now().since(self.since);
+        bid.clear_fence(*fence);
+        if bid.is_held_at(engine.clock.now()) {
+            engine.events.released(bid, *fence, held);
+        } else {
+            engine.events.expired_before_release(bid, *fence, held);
+        }
+        engine.release_unseen(bid);
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.name())
+            .field("fence", &self.fence())
+            .field("mode", &self.mode())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn lost_error(name: &Name, reason: LostReason) -> Error {
+    Error::new(ErrorKind::Lost, format!("the lease on `{name}` was lost: {reason}"))
+        .hint("stop touching what it protects; fenced writes are refused from here on")
+}

@@ -1,0 +1,448 @@
+//! One lock to be taken: how, and then take it.
+
+use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use crate::{
+    CAPACITY_MAX, Danger, Error, ErrorKind, Guard, Holder, Lease, Mode, Name, OwnerId, Release,
+    TTL_DEFAULT, TTL_MAX, TTL_MIN, Value,
+    engine::{
+        Engine,
+        bid::{Extras, OnDanger, Outcome, Spec},
+        enter::Request,
+    },
+    guard::lost_error,
+    store::{Capability, IfBusy, Standing},
+};
+
+/// Renewal happens this often in a TTL, so that two may fail.
+const RENEWALS_PER_TTL: u32 = 3;
+/// The shortest interval between renewals.
+const RENEW_MIN: Duration = Duration::from_millis(10);
+/// The longest wait: what is longer is a mistake in units.
+const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// What a try came to.
+#[derive(Debug)]
+#[must_use]
+pub enum Attempt {
+    /// The lease is ours.
+    Granted(Guard),
+    /// Somebody has it.
+    Busy(Busy),
+}
+
+/// Who has it, as far as the store can tell.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct Busy {
+    /// One of the holders; `None` if the name is only promised to waiters.
+    pub holder: Option<Holder>,
+    /// How many wait for it.
+    pub waiters: u32,
+}
+
+impl From<Standing> for Busy {
+    fn from(standing: Standing) -> Self {
+        Self { holder: standing.holder, waiters: standing.ahead }
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Some(holder) => write!(f, "held by {holder}"),
+            None => write!(f, "promised to {} who wait", self.waiters),
+        }
+    }
+}
+
+/// A lock to be taken: set how, then [`acquire`](Lock::acquire), [`try_acquire`](Lock::try_acquire) or
+/// [`run`](Lock::run). Can be kept and used again; every acquisition is a new lease with a new token and fence.
+#[derive(Clone)]
+#[must_use = "nothing happens until it is acquired"]
+pub struct Lock {
+    pub(crate) engine: Arc<Engine>,
+    name: Result<Name, Arc<Error>>,
+    pub(crate) options: Options,
+}
+
+/// How a lock is to be taken and held.
+#[derive(Clone)]
+pub(crate) struct Options {
+    mode: Mode,
+    ttl: Duration,
+    pub(crate) wait: Option<Duration>,
+    renew: Renewing,
+    max_hold: Option<Duration>,
+    min_hold: Option<Duration>,
+    lock_delay: Option<Duration>,
+    value: Option<Vec<u8>>,
+    owner: Option<OwnerId>,
+    retry: Option<Retry>,
+    on_danger: Option<OnDanger>,
+}
+
+#[derive(Clone, Copy)]
+enum Renewing {
+    ThirdOfTtl,
+    Every(Duration),
+    Off,
+}
+
+#[derive(Clone, Copy)]
+struct Retry {
+    base: Duration,
+    cap: Duration,
+    attempts: u32,
+}
+
+impl Options {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            ttl: TTL_DEFAULT,
+            wait: None,
+            renew: Renewing::ThirdOfTtl,
+            max_hold: None,
+            min_hold: None,
+            lock_delay: None,
+            value: None,
+            owner: None,
+            retry: None,
+            on_danger: None,
+        }
+    }
+
+    /// Checks everything against limits and the store, before anything is asked of it.
+    pub(crate) fn spec(&self, capability: &Capability, if_busy: IfBusy) -> Result<Spec, Error> {
+        check_mode(self.mode, capability)?;
+        let ttl = checked_ttl(self.ttl, capability)?;
+        if self.wait.is_some_and(|wait| wait > WAIT_MAX) {
+            return Err(invalid("a wait of more than a year is out of range")
+                .hint("leave the wait out to wait as long as it takes"));
+        }
+        let renew = match self.renew {
+            Renewing::Off => Duration::ZERO,
+            Renewing::ThirdOfTtl => ttl / RENEWALS_PER_TTL,
+            Renewing::Every(every) if every < RENEW_MIN || every >= ttl => {
+                return Err(invalid(
+                    "the renewal interval must be at least 10 ms and below the TTL",
+                )
+                .hint("a third of the TTL is the default; `no_renewal` turns it off"));
+            }
+            Renewing::Every(every) => every,
+        };
+        if self.min_hold.is_some() && !capability.min_hold {
+            return Err(unsupported("a minimum hold"));
+        }
+        if self.lock_delay.is_some() && !capability.lock_delay {
+            return Err(unsupported("a lock delay"));
+        }
+        if self.value.is_some() && !capability.value {
+            return Err(unsupported("a value on a lease"));
+        }
+        Ok(Spec {
+            mode: self.mode,
+            if_busy,
+            ttl_ms: millis("TTL", ttl)?,
+            renew_ms: millis("renewal interval", renew)?,
+            max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
+            min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
+            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
+            extras: self.extras()?,
+        })
+    }
+
+    fn extras(&self) -> Result<Option<Arc<Extras>>, Error> {
+        if self.value.is_none() && self.on_danger.is_none() {
+            return Ok(None);
+        }
+        let value = self.value.as_deref().map(Value::new).transpose()?;
+        Ok(Some(Arc::new(Extras { value, on_danger: self.on_danger.clone() })))
+    }
+
+    pub(crate) fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    pub(crate) fn owner(&self) -> Option<OwnerId> {
+        self.owner.clone().or_else(OwnerId::current_task)
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str, mode: Mode) -> Self {
+        Self { engine, name: Name::new(name).map_err(Arc::new), options: Options::new(mode) }
+    }
+
+    /// The same options for another name.
+    pub(crate) fn named(&self, name: Name) -> Self {
+        Self { engine: self.engine.clone(), name: Ok(name), options: self.options.clone() }
+    }
+
+    /// How long the lease lasts without renewal: 100 ms to 24 h, 30 s if not set.
+    ///
+    /// A store with a longer minimum raises it, and [`Guard::ttl`] says so.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = ttl;
+        self
+    }
+
+    /// How long [`acquire`](Lock::acquire) waits; without it, as long as its future lives.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = Some(wait);
+        self
+    }
+
+    /// Takes it as one of any number of readers.
+    pub fn shared(mut self) -> Self {
+        self.options.mode = Mode::Shared;
+        self
+    }
+
+    /// Renews this often instead of every third of the TTL.
+    pub fn renew_every(mut self, every: Duration) -> Self {
+        self.options.renew = Renewing::Every(every);
+        self
+    }
+
+    /// Does not renew in the background: the lease ends after its TTL unless renewed by hand.
+    pub fn no_renewal(mut self) -> Self {
+        self.options.renew = Renewing::Off;
+        self
+    }
+
+    /// Stops renewing after this long, so that work that hangs does not hold the name for ever.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Keeps the name held at least this long, even if it is released sooner: for cron jobs on machines whose clocks
+    /// differ.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.options.min_hold = Some(min_hold);
+        self
+    }
+
+    /// Keeps the name blocked this long after its holder vanished, so that requests of its still under way can arrive
+    /// first. A release frees it at once.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.options.lock_delay = Some(delay);
+        self
+    }
+
+    /// Up to 1 KiB that is shown to whoever looks at the lock.
+    pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
+        self.options.value = Some(value.as_ref().to_owned());
+        self
+    }
+
+    /// Who acquires, for the detection of deadlocks: by default the tokio task. The guard keeps its owner wherever it
+    /// moves.
+    pub fn owner(mut self, owner: impl Into<OwnerId>) -> Self {
+        self.options.owner = Some(owner.into());
+        self
+    }
+
+    /// Tries up to so many times, with full jitter between `base` and `cap`, instead of standing in the queue.
+    pub fn retry(mut self, base: Duration, cap: Duration, attempts: u32) -> Self {
+        self.options.retry = Some(Retry { base, cap, attempts });
+        self
+    }
+
+    /// Calls back shortly before the lease ends because its renewals fail.
+    pub fn on_danger(mut self, callback: impl Fn(Danger) + Send + Sync + 'static) -> Self {
+        self.options.on_danger = Some(Arc::new(callback));
+        self
+    }
+
+    fn name(&self) -> Result<Name, Error> {
+        self.name.clone().map_err(|error| error.duplicate())
+    }
+
+    /// Waits until the lease is ours. First come, first served.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] if it was not ours within [`wait`](Lock::wait); [`ErrorKind::InvalidInput`],
+    /// [`ErrorKind::Unsupported`] or [`ErrorKind::Capacity`] for a request that cannot be met;
+    /// [`ErrorKind::Deadlock`] if it could never be ours; [`ErrorKind::Unavailable`] if the store was not reached.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped, it leaves the queue, and a lease already on its way is given back.
+    /// (`cancellation::a_dropped_acquire_leaves_the_queue`)
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        if let Some(retry) = self.options.retry {
+            return self.acquire_by_retry(retry).await;
+        }
+        match self.ask(IfBusy::Queue).await? {
+            Outcome::Granted(guard) => Ok(guard),
+            Outcome::Busy(standing) => Err(self.timeout(&Busy::from(standing))),
+            Outcome::Failed(error) => Err(error),
+        }
+    }
+
+    async fn acquire_by_retry(&self, retry: Retry) -> Result<Guard, Error> {
+        let clock = &self.engine.clock;
+        let limit = self.options.wait.map(|wait| clock.now() + wait);
+        let mut last = self.timeout(&Busy { holder: None, waiters: 0 });
+        for attempt in 0..retry.attempts.max(1) {
+            match self.try_acquire().await {
+                Ok(Attempt::Granted(guard)) => return Ok(guard),
+                Ok(Attempt::Busy(busy)) => last = self.timeout(&busy),
+                Err(error) if error.kind() == ErrorKind::Unavailable => last = error,
+                Err(error) => return Err(error),
+            }
+            if attempt + 1 == retry.attempts.max(1) {
+                break;
+            }
+            let again = clock.now() + self.engine.jitter(retry.base, retry.cap, attempt);
+            if limit.is_some_and(|limit| again >= limit) {
+                break;
+            }
+            clock.sleep_until(again).await;
+        }
+        Err(last)
+    }
+
+    fn timeout(&self, busy: &Busy) -> Error {
+        let name = self.name.as_ref().map_or("", |name| name.as_str());
+        Error::new(ErrorKind::Timeout, format!("`{name}` is {busy}"))
+            .hint("wait longer, or see who holds what")
+    }
+
+    /// Asks once. Busy is a value, with who holds it and for how long yet.
+    ///
+    /// # Errors
+    /// As [`acquire`](Lock::acquire), without `Timeout`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a lease already on its way is given back.
+    pub async fn try_acquire(&self) -> Result<Attempt, Error> {
+        match self.ask(IfBusy::Tell).await? {
+            Outcome::Granted(guard) => Ok(Attempt::Granted(guard)),
+            Outcome::Busy(standing) => Ok(Attempt::Busy(standing.into())),
+            Outcome::Failed(error) => Err(error),
+        }
+    }
+
+    async fn ask(&self, if_busy: IfBusy) -> Result<Outcome, Error> {
+        let name = self.name()?;
+        let spec = self.options.spec(self.engine.store.capability(), if_busy)?;
+        let limit = match if_busy {
+            IfBusy::Queue => self.options.wait.map(|wait| self.engine.clock.now() + wait),
+            IfBusy::Tell => None,
+        };
+        let owner = self.options.owner();
+        self.engine.acquire(Request { name, spec, owner, limit }).await
+    }
+
+    /// Acquires, does the work, releases. The work is dropped *before* the lease can end.
+    ///
+    /// # Errors
+    /// As [`acquire`](Lock::acquire); [`ErrorKind::Lost`] if the lease was lost before the work was done, also if the
+    /// work finished too late because it blocked its thread.
+    ///
+    /// # Cancel safety
+    /// Dropped, the work is dropped and then the lease given back.
+    pub async fn run<F, Fut, T>(&self, work: F) -> Result<T, Error>
+    where
+        F: FnOnce(Lease) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        let done = run_under(&guard.lease(), work).await;
+        match (done, guard.release().await) {
+            (Ok(out), Ok(Release::Released) | Err(_)) => Ok(out),
+            (Ok(_), Ok(Release::AlreadyExpired)) => {
+                Err(lost_error(&self.name()?, crate::LostReason::Expired))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+/// Polls the work only while the lease can be relied on.
+pub(crate) async fn run_under<F, Fut, T>(lease: &Lease, work: F) -> Result<T, Error>
+where
+    F: FnOnce(Lease) -> Fut,
+    Fut: Future<Output = T>,
+{
+    let mut work = pin!(work(lease.clone()));
+    let mut lost = pin!(lease.lost());
+    std::future::poll_fn(|cx| {
+        let gone = |reason| Poll::Ready(Err(lost_error(lease.name(), reason)));
+        if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+            return gone(reason);
+        }
+        let polled = work.as_mut().poll(cx);
+        match (polled, lease.lost_now()) {
+            // Finished, or blocked, past the deadline: somebody else may hold the name already.
+            (_, Some(reason)) => gone(reason),
+            (Poll::Ready(out), None) => Poll::Ready(Ok(out)),
+            (Poll::Pending, None) => Poll::Pending,
+        }
+    })
+    .await
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name)
+            .field("mode", &self.options.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The TTL a store will keep: a shorter one is raised to its minimum, a longer one refused.
+pub(crate) fn checked_ttl(ttl: Duration, capability: &Capability) -> Result<Duration, Error> {
+    if ttl < TTL_MIN {
+        return Err(invalid(format!("a TTL of {ttl:?} is out of range"))
+            .hint("at least 100 ms: shorter leases end by scheduling noise"));
+    }
+    if ttl > TTL_MAX {
+        return Err(invalid(format!("a TTL of {ttl:?} is out of range"))
+            .hint("at most 24 h: a crashed holder blocks the name for this long"));
+    }
+    if ttl > *capability.ttl.end() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("this store keeps no TTL longer than {:?}", capability.ttl.end()),
+        ));
+    }
+    Ok(ttl.max(*capability.ttl.start()))
+}
+
+fn check_mode(mode: Mode, capability: &Capability) -> Result<(), Error> {
+    match mode {
+        Mode::Exclusive => Ok(()),
+        Mode::Shared if capability.modes.shared => Ok(()),
+        Mode::Shared => Err(unsupported("shared mode")),
+        Mode::Permit { capacity } if !(1..=CAPACITY_MAX).contains(&capacity) => {
+            Err(invalid(format!("a semaphore with {capacity} permits is out of range"))
+                .hint(format!("1 to {CAPACITY_MAX}")))
+        }
+        Mode::Permit { .. } if capability.modes.permits => Ok(()),
+        Mode::Permit { .. } => Err(unsupported("permits")),
+    }
+}
+
+fn millis(what: &str, duration: Duration) -> Result<u32, Error> {
+    if duration > TTL_MAX {
+        return Err(
+            invalid(format!("a {what} of {duration:?} is out of range")).hint("at most 24 h")
+        );
+    }
+    u32::try_from(duration.as_millis()).map_err(|_| invalid(format!("a {what} that long")))
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("this store cannot keep {what}"))
+        .hint("docs/choosing.md says which store can")
+}

@@ -1,0 +1,256 @@
+//! Several names at once.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use crate::{
+    Attempt, Busy, Error, ErrorKind, Fence, Guard, Lock, LostReason, Mode, Name, OwnerId, Release,
+    clock::Moment,
+    engine::{Engine, enter::until, several::All},
+    store::IfBusy,
+};
+
+/// The most names in one go.
+const NAMES_MAX: usize = 64;
+
+/// Several names to be taken together: all or none.
+///
+/// A try is atomic where the store can. Waiting takes the names in sorted order, first come first served in each, and
+/// gives all back on time-out or cancellation, so two sets in opposite orders never deadlock.
+/// (`several::opposite_orders_never_deadlock`)
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens until it is acquired"]
+pub struct MultiLock {
+    lock: Lock,
+    names: Result<Vec<Name>, Arc<Error>>,
+}
+
+/// What a try for several names came to.
+#[derive(Debug)]
+#[must_use]
+pub enum MultiAttempt {
+    /// All are ours.
+    Granted(MultiGuard),
+    /// Somebody has one of them; none is ours.
+    Busy(Busy),
+}
+
+impl MultiLock {
+    pub(crate) fn new<I>(engine: Arc<Engine>, names: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let names = sorted(names).map_err(Arc::new);
+        Self { lock: Lock::new(engine, "several names", Mode::Exclusive), names }
+    }
+
+    /// How long the leases last without renewal.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.lock = self.lock.ttl(ttl);
+        self
+    }
+
+    /// How long [`acquire`](MultiLock::acquire) waits for all of them together.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.lock = self.lock.wait(wait);
+        self
+    }
+
+    /// Takes each as one of any number of readers.
+    pub fn shared(mut self) -> Self {
+        self.lock = self.lock.shared();
+        self
+    }
+
+    /// Keeps the names held at least this long.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.lock = self.lock.min_hold(min_hold);
+        self
+    }
+
+    /// Up to 1 KiB that is shown to whoever looks at the locks.
+    pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
+        self.lock = self.lock.value(value);
+        self
+    }
+
+    /// Who acquires, for the detection of deadlocks.
+    pub fn owner(mut self, owner: impl Into<OwnerId>) -> Self {
+        self.lock = self.lock.owner(owner);
+        self
+    }
+
+    fn names(&self) -> Result<&[Name], Error> {
+        self.names.as_deref().map_err(|error| error.duplicate())
+    }
+
+    /// Asks once for all.
+    ///
+    /// # Errors
+    /// As [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: leases already on their way are given back.
+    pub async fn try_acquire(&self) -> Result<MultiAttempt, Error> {
+        let names = self.names()?;
+        let engine = &self.lock.engine;
+        let capability = engine.store.capability();
+        if !capability.several_names || names.len() == 1 {
+            return self.try_one_by_one(names).await;
+        }
+        let spec = self.lock.options.spec(capability, IfBusy::Tell)?;
+        let owner = self.lock.options.owner();
+        Ok(match engine.try_all(names, &spec, owner.as_ref()).await? {
+            All::Granted(guards) => MultiAttempt::Granted(MultiGuard { guards }),
+            All::Busy(standing) => MultiAttempt::Busy(standing.into()),
+        })
+    }
+
+    async fn try_one_by_one(&self, names: &[Name]) -> Result<MultiAttempt, Error> {
+        let mut guards = Vec::with_capacity(names.len());
+        for name in names {
+            match self.lock.named(name.clone()).try_acquire().await? {
+                Attempt::Granted(guard) => guards.push(guard),
+                Attempt::Busy(busy) => return Ok(MultiAttempt::Busy(busy)),
+            }
+        }
+        Ok(MultiAttempt::Granted(MultiGuard { guards }))
+    }
+
+    /// Waits until all are ours.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what was taken so far is given back.
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        let names = self.names()?;
+        let engine = &self.lock.engine;
+        let limit = self.lock.options.wait.map(|wait| engine.clock.now() + wait);
+        if let MultiAttempt::Granted(guard) = self.try_acquire().await? {
+            return Ok(guard);
+        }
+        let one_by_one = async {
+            let mut guards = Vec::with_capacity(names.len());
+            for name in names {
+                let mut lock = self.lock.named(name.clone());
+                // The limit is for all of them together.
+                lock.options.wait = None;
+                guards.push(lock.acquire().await?);
+            }
+            Ok(MultiGuard { guards })
+        };
+        until(&engine.clock, limit, one_by_one).await.unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Timeout, "not all of the names came free in time")
+                .hint("wait longer, or see who holds what"))
+        })
+    }
+}
+
+fn sorted<I>(names: I) -> Result<Vec<Name>, Error>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    let mut names: Vec<_> = names.into_iter().map(Name::new).collect::<Result<_, _>>()?;
+    names.sort();
+    names.dedup();
+    if names.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidInput, "there is no name to lock"));
+    }
+    if names.len() > NAMES_MAX {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!("{} names are too many to lock together", names.len()),
+        )
+        .hint(format!("at most {NAMES_MAX}; a lock on what they have in common does the same")));
+    }
+    Ok(names)
+}
+
+/// Several leases that are held together. Lost as soon as one of them is. Dropping it releases them in the background.
+#[derive(Debug)]
+#[must_use = "the leases are released when this is dropped"]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    /// The names and their fences, sorted by name.
+    pub fn fences(&self) -> impl Iterator<Item = (&Name, Fence)> {
+        self.guards.iter().map(|guard| (guard.name(), guard.fence()))
+    }
+
+    /// The fence of one of the names.
+    pub fn fence(&self, name: &str) -> Option<Fence> {
+        self.guards.iter().find(|guard| guard.name().as_str() == name).map(Guard::fence)
+    }
+
+    /// Whether all may be relied on at this moment.
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(Guard::is_held)
+    }
+
+    /// How long all can be relied on without another renewal.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// When the first of them ends without another renewal.
+    pub fn deadline(&self) -> Moment {
+        self.guards.iter().map(Guard::deadline).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Resolves when the first of them is lost, with its name and the reason.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: ask again at any time.
+    pub async fn lost(&self) -> (Name, LostReason) {
+        let mut all: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.lost())).collect();
+        std::future::poll_fn(|cx| {
+            for (guard, lost) in self.guards.iter().zip(&mut all) {
+                if let std::task::Poll::Ready(reason) = lost.as_mut().poll(cx) {
+                    return std::task::Poll::Ready((guard.name().clone(), reason));
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    /// Gives all back; `AlreadyExpired` if one of them had ended.
+    ///
+    /// # Errors
+    /// The first error of a release; the others are tried all the same.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the rest is released in the background.
+    pub async fn release(self) -> Result<Release, Error> {
+        let mut outcome = Ok(Release::Released);
+        for guard in self.guards {
+            match guard.release().await {
+                Ok(Release::Released) => {}
+                Ok(Release::AlreadyExpired) if outcome.is_ok() => {
+                    outcome = Ok(Release::AlreadyExpired);
+                }
+                Ok(Release::AlreadyExpired) => {}
+                Err(error) if outcome.is_ok() => outcome = Err(error),
+                Err(_) => {}
+            }
+        }
+        outcome
+    }
+
+    /// The leases one by one.
+    pub fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+}
+
+impl fmt::Display for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.guards.iter().map(|guard| guard.name().as_str()).collect();
+        f.write_str(&names.join(", "))
+    }
+}

@@ -1,0 +1,75 @@
+//! First light: the engine over the memory store.
+use std::{sync::Arc, time::Duration};
+
+use leaseward::{Attempt, ErrorKind, LostReason, Release, connect};
+
+#[tokio::test]
+async fn acquires_and_releases() {
+    let locks = connect("memory:").await.expect("opens");
+    let guard = locks.lock("table:42").acquire().await.expect("free");
+    assert!(guard.is_held());
+    let Attempt::Busy(_) = locks.lock("table:42").try_acquire().await.expect("asks") else {
+        panic!("held")
+    };
+    let first = guard.fence();
+    assert_eq!(guard.release().await.expect("ours"), Release::Released);
+    let guard = locks.lock("table:42").acquire().await.expect("free again");
+    assert!(guard.fence() > first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_tasks_take_turns() {
+    let locks = connect("memory:").await.expect("opens");
+    let inside = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let last = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let tasks: Vec<_> = (0..100)
+        .map(|_| {
+            let (locks, inside, last) = (locks.clone(), inside.clone(), last.clone());
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let guard = locks.lock("x").acquire().await.expect("in time");
+                    assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                    let fence = guard.fence().get();
+                    assert!(last.swap(fence, std::sync::atomic::Ordering::SeqCst) < fence);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    guard.release().await.expect("ours");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn waits_no_longer_than_told() {
+    let locks = connect("memory:").await.expect("opens");
+    let _guard = locks.lock("x").acquire().await.expect("free");
+    let error = locks
+        .lock("x")
+        .owner("another")
+        .wait(Duration::from_millis(50))
+        .acquire()
+        .await
+        .expect_err("held");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+}
+
+#[tokio::test]
+async fn renewal_keeps_it_and_without_it_is_lost() {
+    let locks = connect("memory:").await.expect("opens");
+    let kept = locks.lock("kept").ttl(Duration::from_millis(150)).acquire().await.expect("free");
+    let gone = locks
+        .lock("gone")
+        .ttl(Duration::from_millis(150))
+        .no_renewal()
+        .acquire()
+        .await
+        .expect("free");
+    assert_eq!(gone.lost().await, LostReason::Expired);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(kept.is_held());
+    assert_eq!(gone.release().await.expect("answered"), Release::AlreadyExpired);
+}
