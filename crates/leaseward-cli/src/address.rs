@@ -131,7 +131,10 @@ mod tests {
             ("redis://u:hunter2,hunter2@host", "redis://u@host"),
             ("redlock://a:hunter2@h1,b:hunter2@h2", "redlock://a@h1,b@h2"),
             ("postgres://h/db?password=hunter2&tls=on", "postgres://h/db?tls=on"),
-            ("sqlite:/var/lib/locks.db?durability=full", "sqlite:/var/lib/locks.db?durability=full"),
+            (
+                "sqlite:/var/lib/locks.db?durability=full",
+                "sqlite:/var/lib/locks.db?durability=full",
+            ),
         ];
         for (url, shown) in table {
             let address = Address::new(url, None);

@@ -37,7 +37,13 @@ pub(crate) struct Global {
     ///
     /// A password need not stand in it: put it in `LEASEWARD_STORE_PASSWORD`, or in a file named by
     /// `store_password_file` in the configuration.
-    #[arg(long, value_name = "URL", global = true, env = "LEASEWARD_STORE", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        global = true,
+        env = "LEASEWARD_STORE",
+        hide_env_values = true
+    )]
     pub(crate) store: Option<String>,
 
     /// The configuration file, instead of the usual places

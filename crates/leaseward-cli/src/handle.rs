@@ -29,15 +29,17 @@ impl Blank {
     /// Makes the file, or takes an empty one as `mktemp` makes it.
     pub(crate) fn make(path: &Path) -> Result<Self, Failure> {
         let made = !path.exists();
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let opened =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         let refused = |error: &io::Error| {
             Failure::usage(format!("cannot write the handle file `{}`: {error}", path.display()))
                 .hint("nothing was acquired; name a file in a folder that exists")
         };
         let file = opened.map_err(|error| refused(&error))?;
         if file.metadata().map_err(|error| refused(&error))?.len() > 0 {
-            return Err(Failure::usage(format!("`{}` is not empty", path.display()))
-                .hint("it may be the handle of a lease still held: release it, or remove the file"));
+            return Err(Failure::usage(format!("`{}` is not empty", path.display())).hint(
+                "it may be the handle of a lease still held: release it, or remove the file",
+            ));
         }
         file.set_permissions(Permissions::from_mode(0o600)).map_err(|error| refused(&error))?;
         Ok(Self { file, path: path.to_owned(), made })

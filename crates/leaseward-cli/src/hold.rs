@@ -26,7 +26,9 @@ impl Hold {
     pub(crate) fn fences(&self) -> Vec<(Name, Fence)> {
         match self {
             Self::One(guard) => vec![(guard.name().clone(), guard.fence())],
-            Self::Several(guard) => guard.fences().to_vec(),
+            Self::Several(guard) => {
+                guard.fences().map(|(name, fence)| (name.clone(), fence)).collect()
+            }
         }
     }
 
@@ -35,6 +37,20 @@ impl Hold {
             Self::One(guard) => guard.release().await,
             Self::Several(guard) => guard.release().await,
         }
+    }
+}
+
+impl Tenure for Guard {
+    fn deadline(&self) -> Moment {
+        self.deadline()
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    async fn lost(&self) -> LostReason {
+        self.lost().await
     }
 }
 
@@ -56,7 +72,7 @@ impl Tenure for Hold {
     async fn lost(&self) -> LostReason {
         match self {
             Self::One(guard) => guard.lost().await,
-            Self::Several(guard) => guard.lost().await,
+            Self::Several(guard) => guard.lost().await.1,
         }
     }
 }
@@ -97,6 +113,10 @@ async fn asked_one(claim: &Claim, name: &Name, locks: &Locks) -> Result<Hold, Fa
 async fn asked_several(claim: &Claim, locks: &Locks) -> Result<Hold, Failure> {
     let request: MultiLock = locks.all(claim.names.iter().map(Name::as_str)).ttl(claim.ttl);
     let request = if claim.kind == Kind::Shared { request.shared() } else { request };
+    let request = match claim.min_hold {
+        Some(min_hold) => request.min_hold(min_hold),
+        None => request,
+    };
     let granted = match claim.patience {
         Patience::None => match request.try_acquire().await? {
             MultiAttempt::Granted(guard) => Ok(guard),

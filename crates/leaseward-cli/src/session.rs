@@ -3,12 +3,7 @@
 use leaseward::Locks;
 
 use crate::{
-    args::Global,
-    child::Signals,
-    config::Settings,
-    exit::Exit,
-    failure::Failure,
-    printer::Printer,
+    args::Global, child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer,
 };
 
 /// What commands work with.
@@ -24,8 +19,8 @@ impl Session {
     /// Reads the settings and opens the store.
     pub(crate) async fn open(global: &Global, printer: Printer) -> Result<Self, Failure> {
         let settings = Settings::load(global)?;
-        let mut signals =
-            Signals::listen().map_err(|error| Failure::system("cannot listen to signals", &error))?;
+        let mut signals = Signals::listen()
+            .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let locks = tokio::select! {
             locks = leaseward::connect(settings.store.reveal()) => locks?,
             signal = signals.ending() => return Err(interrupted(signal)),

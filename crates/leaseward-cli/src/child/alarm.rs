@@ -27,8 +27,7 @@ impl Alarm {
         let at = Timespec::try_from(Duration::from_nanos(nanos)).map_err(io::Error::other)?;
         let times = Itimerspec { it_interval: zero, it_value: at };
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &times)?;
-        let mut ready =
-            [PollFd::new(&input, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
+        let mut ready = [PollFd::new(&input, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
         match poll(&mut ready, None) {
             Ok(_) => Ok(!ready[0].revents().is_empty()),
             Err(rustix::io::Errno::INTR) => Ok(false),
@@ -52,7 +51,9 @@ impl Alarm {
     }
 
     pub(super) fn wait(&self, input: impl AsFd, until: Option<Moment>) -> io::Result<bool> {
-        let left = until.map_or(NAP, |at| at.since(leaseward::clock::Clock::now(&leaseward::clock::SystemClock)).min(NAP));
+        let left = until.map_or(NAP, |at| {
+            at.since(leaseward::clock::Clock::now(&leaseward::clock::SystemClock)).min(NAP)
+        });
         let left = rustix::event::Timespec::try_from(left).map_err(io::Error::other)?;
         let mut ready = [PollFd::new(&input, PollFlags::IN)];
         match poll(&mut ready, Some(&left)) {

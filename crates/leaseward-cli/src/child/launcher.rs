@@ -58,8 +58,9 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
         return ExitCode::from(Exit::Usage);
     };
     if let Err(error) = make_known(pipe) {
-        let failure = Failure::system("cannot reach the watchdog, so the command was not run", &error)
-            .hint("the tool needs `/dev/fd`: is `/proc` mounted?");
+        let failure =
+            Failure::system("cannot reach the watchdog, so the command was not run", &error)
+                .hint("the tool needs `/dev/fd`: is `/proc` mounted?");
         Printer::new().failure(&failure);
         return ExitCode::from(Exit::Other);
     }

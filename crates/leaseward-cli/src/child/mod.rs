@@ -18,9 +18,9 @@ mod supervise;
 mod terminal;
 mod watchdog;
 
-pub(crate) use group::{Ending, Group};
+pub(crate) use group::Ending;
 pub(crate) use sentence::Grace;
-pub(crate) use signals::{Signals, name as signal_name};
+pub(crate) use signals::Signals;
 pub(crate) use supervise::{Job, Tenure, Verdict, supervise};
 
 use std::{ffi::OsString, process::ExitCode};

@@ -86,10 +86,6 @@ impl Sentence {
         self.deadline
     }
 
-    pub(super) fn grace(&self) -> Grace {
-        self.grace
-    }
-
     /// The last moment at which the command may still run.
     pub(super) fn kill_at(&self) -> Moment {
         let by_lease = self.deadline.before(self.grace.kill_lead());

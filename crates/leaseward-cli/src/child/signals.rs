@@ -78,11 +78,6 @@ pub(super) fn stop_ourselves() {
     super::group::signal_process(rustix::process::getpid(), Signal::STOP);
 }
 
-/// What a signal is called.
-pub(crate) fn name(signal: Signal) -> String {
-    format!("{signal:?}").trim_start_matches("Signal::").to_owned()
-}
-
 fn has(mask: u64, signal: Signal) -> bool {
     u32::try_from(signal.as_raw() - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
 }

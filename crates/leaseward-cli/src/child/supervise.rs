@@ -6,9 +6,7 @@ use leaseward::{
     LostReason,
     clock::{Clock, Moment, SystemClock},
 };
-use rustix::process::{
-    Signal as S, getpgrp, getpid, kill_process_group, set_child_subreaper,
-};
+use rustix::process::{Signal as S, getpgrp, getpid, kill_process_group, set_child_subreaper};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
@@ -201,7 +199,9 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
         while let Some((pid, change)) = next_change() {
             match change {
                 Change::Ended(ending) if pid == self.group.id() => self.ending = Some(ending),
-                Change::Ended(ending) if pid == self.watchdog.pid() => self.without_watchdog(ending),
+                Change::Ended(ending) if pid == self.watchdog.pid() => {
+                    self.without_watchdog(ending)
+                }
                 Change::Stopped(signal) if pid == self.group.id() => self.on_stop(signal),
                 // An orphan of the command, adopted.
                 Change::Ended(_) | Change::Stopped(_) => {}

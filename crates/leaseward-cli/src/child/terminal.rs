@@ -23,9 +23,8 @@ pub(super) struct Terminal {
 impl Terminal {
     /// The controlling terminal, if one of the standard streams is connected to one.
     pub(super) fn controlling() -> Option<Self> {
-        let connected = io::stdin().is_terminal()
-            || io::stdout().is_terminal()
-            || io::stderr().is_terminal();
+        let connected =
+            io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
         if !connected {
             return None;
         }

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use leaseward::Name;
+use leaseward::{Guard, Locks, Name};
 
 use crate::{
     child::{Job, Verdict, supervise},
@@ -90,20 +90,19 @@ async fn term(
     value: &str,
     session: &mut Session,
 ) -> Result<Option<Exit>, Failure> {
-    let election = session.locks.election(&claim_name(claim)).ttl(claim.ttl);
     let (locks, printer) = (session.locks.clone(), session.printer);
     let leader = tokio::select! {
-        leader = election.campaign(value) => leader?,
+        leader = campaign(claim, value, &locks) => leader?,
         signal = session.signals.ending() => return Err(interrupted(signal)),
         never = waiting::shown(claim, &locks, printer) => match never {},
     };
     job.environment = vec![
         ("LEASEWARD_STORE", session.settings.store.shown().to_owned()),
         ("LEASEWARD_NAME", claim_name(claim)),
-        ("LEASEWARD_FENCE", leader.guard().fence().to_string()),
+        ("LEASEWARD_FENCE", leader.fence().to_string()),
     ];
-    let verdict = supervise(job, leader.guard(), &mut session.signals).await;
-    let resigned = leader.resign().await;
+    let verdict = supervise(job, &leader, &mut session.signals).await;
+    let resigned = leader.release().await;
     match verdict? {
         Verdict::Ended(ending) => {
             if let Err(error) = resigned {
@@ -116,6 +115,11 @@ async fn term(
             Ok(None)
         }
     }
+}
+
+/// The leader of a name is whoever holds its exclusive lease; its value travels with that.
+async fn campaign(claim: &Claim, value: &str, locks: &Locks) -> Result<Guard, leaseward::Error> {
+    locks.lock(claim_name(claim)).ttl(claim.ttl).value(value).acquire().await
 }
 
 fn claim_name(claim: &Claim) -> String {

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: EventsArgs, session: &mut Session) -> Result<Exit,
     let Some(observations) = &mut observations else { return Ok(Exit::Done) };
     loop {
         let next = tokio::select! {
-            next = observations.next() => next,
+            next = observations.next() => next?,
             signal = session.signals.ending() => return Err(interrupted(signal)),
         };
         let Some(seen) = next else {

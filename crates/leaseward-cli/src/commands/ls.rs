@@ -110,10 +110,8 @@ pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<Exit, Fai
         printer.json(&rows)?;
         return Ok(Exit::Done);
     }
-    let rows: Vec<Vec<String>> = views
-        .iter()
-        .flat_map(|view| view.holders.iter().map(|held| row(view, held)))
-        .collect();
+    let rows: Vec<Vec<String>> =
+        views.iter().flat_map(|view| view.holders.iter().map(|held| row(view, held))).collect();
     if rows.is_empty() {
         printer.say(&nothing(&args.prefix, session.settings.store.shown()));
         return Ok(Exit::Done);

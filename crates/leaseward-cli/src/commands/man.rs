@@ -31,8 +31,8 @@ pub(crate) fn run(args: &ManArgs, printer: Printer) -> Result<Exit, Failure> {
         printer.line(String::from_utf8_lossy(&page).trim_end())?;
         return Ok(Exit::Done);
     };
-    fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(command, folder))
-        .map_err(|error| Failure::system(&format!("cannot write to `{}`", folder.display()), &error))?;
+    fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)).map_err(
+        |error| Failure::system(&format!("cannot write to `{}`", folder.display()), &error),
+    )?;
     Ok(Exit::Done)
 }

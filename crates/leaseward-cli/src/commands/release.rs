@@ -40,9 +40,12 @@ pub(crate) async fn run(args: ReleaseArgs, session: &mut Session) -> Result<Exit
     }
     match released {
         Release::Released => Ok(Exit::Done),
-        Release::AlreadyExpired => {
-            Err(Failure::new(Exit::Lost, "the lease had ended before it was released")
-                .hint("it took longer than its TTL: renew it on the way, or acquire with a longer `--ttl`"))
-        }
+        Release::AlreadyExpired => Err(Failure::new(
+            Exit::Lost,
+            "the lease had ended before it was released",
+        )
+        .hint(
+            "it took longer than its TTL: renew it on the way, or acquire with a longer `--ttl`",
+        )),
     }
 }

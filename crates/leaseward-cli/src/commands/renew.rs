@@ -25,10 +25,7 @@ Examples:
 /// Carries it out.
 pub(crate) async fn run(args: RenewArgs, session: &mut Session) -> Result<Exit, Failure> {
     let handle = handle::read(&args.handle)?;
-    let guard = session.locks.attach(&handle).await?;
-    let renewed = guard.renew().await;
-    // Not released either way: the handle keeps it, or it is gone.
-    let _ = guard.detach();
-    renewed?;
+    // Taking over is renewing; detached again, the lease is kept by the same handle.
+    let _ = session.locks.attach(&handle).await?.detach();
     Ok(Exit::Done)
 }

@@ -89,10 +89,6 @@ Exit codes:
 pub(crate) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Failure> {
     let mut claim = args.claim.claim(&args.names, session)?;
     claim.min_hold = args.min_hold;
-    if claim.min_hold.is_some() && claim.names.len() > 1 {
-        return Err(Failure::usage("`--min-hold` takes a single name")
-            .hint("run one `leaseward run --min-hold` inside the other"));
-    }
     let grace = grace(args.grace, claim.ttl)?;
     let held = hold::obtain(&claim, session).await;
     let held = held.map_err(|failure| with_busy_code(failure, args.busy_code))?;
@@ -188,8 +184,12 @@ pub(crate) fn lost(claim: &Claim, reason: Option<LostReason>) -> Failure {
         format!("the lease on {} was lost, so the command was ended: {why}", claim.shown()),
     );
     match reason {
-        Some(LostReason::Broken) => failure.hint("who broke it stands in the audit file, if one is set up"),
-        _ => failure.hint("a longer `--ttl` rides out longer outages of the store and pauses of the machine"),
+        Some(LostReason::Broken) => {
+            failure.hint("who broke it stands in the audit file, if one is set up")
+        }
+        _ => failure.hint(
+            "a longer `--ttl` rides out longer outages of the store and pauses of the machine",
+        ),
     }
 }
 

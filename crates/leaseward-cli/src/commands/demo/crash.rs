@@ -32,9 +32,7 @@ pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
     alice.crash();
     stage.turn("alice", Doing::Dead, "is killed with -9; nobody gives the lock back")?;
-    let held = waiting
-        .await
-        .map_err(|error| Failure::system("the waiter failed", &error))?;
+    let held = waiting.await.map_err(|error| Failure::system("the waiter failed", &error))?;
     let healed = held.is_ok();
     if let Ok(guard) = held {
         let text = format!("has it once the lease has run out, fence {}", guard.fence());

@@ -23,7 +23,6 @@ use crate::{
     printer::{Printer, Tone},
     session::{Session, interrupted},
 };
-use stage::Stage;
 
 /// Watch what locks get wrong, and what this one does about it
 ///
@@ -97,8 +96,7 @@ impl Stand {
         if global.store.as_ref().is_some_and(|url| !url.is_empty()) {
             return Ok(Self { folder: None });
         }
-        let folder =
-            std::env::temp_dir().join(format!("leaseward-demo-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("leaseward-demo-{}", std::process::id()));
         fs::create_dir_all(&folder)
             .map_err(|error| Failure::system("cannot make a temporary folder", &error))?;
         global.store = Some(format!("sqlite:{}/locks.db", folder.display()));
@@ -132,7 +130,8 @@ pub(crate) async fn run(args: DemoArgs, session: &mut Session) -> Result<Exit, F
     let mut failed = 0;
     for scene in scenes {
         if one_process && matches!(scene, Scene::Crash | Scene::Paused) {
-            printer.line("\nskipped: this scene needs two processes, and this store lives in one")?;
+            printer
+                .line("\nskipped: this scene needs two processes, and this store lives in one")?;
             continue;
         }
         let held = tokio::select! {
@@ -157,8 +156,11 @@ async fn played(scene: Scene, set: &Set, printer: Printer) -> Result<bool, Failu
 
 fn closing(failed: usize, printer: Printer) -> Result<Exit, Failure> {
     if failed > 0 {
-        return Err(Failure::new(Exit::Other, format!("{failed} scenes did not hold what they claim"))
-            .hint("please report this with the store's URL and what was printed"));
+        return Err(Failure::new(
+            Exit::Other,
+            format!("{failed} scenes did not hold what they claim"),
+        )
+        .hint("please report this with the store's URL and what was printed"));
     }
     printer.line(&format!("\n{}", printer.out_tone(Tone::Good, "every claim held")))?;
     Ok(Exit::Done)

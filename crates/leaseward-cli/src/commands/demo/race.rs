@@ -18,10 +18,7 @@ pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let (alice, bob) = (set.client("alice").await?, set.client("bob").await?);
     stage.turn("alice", Doing::Waiting, "asks for the table")?;
     stage.turn("bob", Doing::Waiting, "asks for the table")?;
-    let (hers, his) = (
-        alice.lock(&name).ttl(set.ttl(2_000)),
-        bob.lock(&name).ttl(set.ttl(2_000)),
-    );
+    let (hers, his) = (alice.lock(&name).ttl(set.ttl(2_000)), bob.lock(&name).ttl(set.ttl(2_000)));
     let (hers, his) = tokio::join!(hers.try_acquire(), his.try_acquire());
     let mut winners: Vec<Guard> = Vec::new();
     let mut told = 0;

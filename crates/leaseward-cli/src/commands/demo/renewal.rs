@@ -42,7 +42,8 @@ pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let next = bob.lock(&name).ttl(ttl).acquire().await?;
     stage.turn("bob", Doing::Holding, &format!("has it now, fence {}", next.fence()))?;
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    stage.claim("one lease, one fence, for all that time", held && released == Release::Released)?;
+    stage
+        .claim("one lease, one fence, for all that time", held && released == Release::Released)?;
     stage.claim("nobody got in between", got_in == 0 && refused == TIMES)?;
     next.release().await?;
     stage.close()

@@ -1,9 +1,6 @@
 //! The stolen-lock release that must not delete another's lock.
 
-use leaseward::{
-    Name, Release,
-    store::Query,
-};
+use leaseward::{Name, Release, store::Query};
 
 use super::{
     Set,
@@ -35,7 +32,10 @@ pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     stage.turn("alice", Doing::Nothing, &text)?;
     let views = bob.inspect(Query::Name(Name::new(&name)?)).await?;
     let still = views.iter().flat_map(|view| &view.holders).any(|held| &*held.who == "bob");
-    stage.claim("the late release is told that its lease had ended", released == Release::AlreadyExpired)?;
+    stage.claim(
+        "the late release is told that its lease had ended",
+        released == Release::AlreadyExpired,
+    )?;
     stage.claim("bob still holds the table", still && his.is_held())?;
     his.release().await?;
     stage.close()
