@@ -24,6 +24,12 @@ impl Address {
         Self { url, shown }
     }
 
+    /// The embedded store that is used where none is named, and the file it is in.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn embedded(path: &Path) -> Self {
+        Self { url: "sqlite:".to_owned(), shown: format!("sqlite:{}", path.display()) }
+    }
+
     /// The whole URL, to open the store with. Never print it.
     pub(crate) fn reveal(&self) -> &str {
         &self.url

@@ -12,7 +12,7 @@ use crate::commands::{
 /// a fence, kept in the store you already have.
 ///
 /// Without a store named, locks are kept in an embedded database file of this user
-/// (`$XDG_STATE_HOME/leaseward/locks.db`, else `~/.local/state/leaseward/locks.db`) and exclude each other on this
+/// (`$XDG_STATE_HOME/leaseward/leases.db`, else `~/.local/state/leaseward/leases.db`) and exclude each other on this
 /// machine. `/etc/leaseward.toml` can make one file, or a server, the choice for all users.
 #[derive(Debug, Parser)]
 #[command(

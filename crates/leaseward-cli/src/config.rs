@@ -51,8 +51,8 @@ impl Settings {
             Some(password) => Some(password),
             None => file.store_password_file.as_deref().map(read_password).transpose()?,
         };
-        let url = match global.store.clone().filter(|url| !url.is_empty()).or(file.store) {
-            Some(url) => url,
+        let store = match global.store.clone().filter(|url| !url.is_empty()).or(file.store) {
+            Some(url) => Address::new(&url, password.as_deref()),
             None => default_store()?,
         };
         let ttl = match file.ttl {
@@ -60,7 +60,7 @@ impl Settings {
             None => TTL_DEFAULT,
         };
         let audit = set(AUDIT_VARIABLE).map(PathBuf::from).or(file.audit);
-        Ok(Self { store: Address::new(&url, password.as_deref()), ttl, audit })
+        Ok(Self { store, ttl, audit })
     }
 }
 
@@ -128,19 +128,13 @@ fn read_password(path: &Path) -> Result<String, Failure> {
 
 /// The embedded store of this user, under the state folder.
 #[cfg(feature = "sqlite")]
-fn default_store() -> Result<String, Failure> {
-    let state = set("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".local/state")))
-        .ok_or_else(|| {
-            Failure::usage("no store was named, and without `HOME` there is no default one")
-                .hint("name one with `--store sqlite:/path/to/locks.db`")
-        })?;
-    Ok(format!("sqlite:{}", state.join("leaseward/locks.db").display()))
+fn default_store() -> Result<Address, Failure> {
+    let path = leaseward::stores::sqlite::default_path()?;
+    Ok(Address::embedded(&path))
 }
 
 #[cfg(not(feature = "sqlite"))]
-fn default_store() -> Result<String, Failure> {
+fn default_store() -> Result<Address, Failure> {
     Err(Failure::usage("no store was named, and this build has no embedded one")
         .hint("name one with `--store URL` or `LEASEWARD_STORE`"))
 }

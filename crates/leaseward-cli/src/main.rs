@@ -40,8 +40,11 @@ fn main() -> ExitCode {
     if let Some(code) = hidden {
         return code;
     }
-    let cli = Cli::parse_from(arguments);
     let printer = Printer::new();
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, printer),
+    };
     let done = match cli.command {
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),
@@ -53,6 +56,19 @@ fn main() -> ExitCode {
             printer.failure(&failure);
             failure.exit.into()
         }
+    }
+}
+
+/// Help that was asked for, or a command line that cannot be used.
+fn refused(error: &clap::Error, printer: Printer) -> ExitCode {
+    let _ = error.print();
+    let text = error.to_string();
+    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CMD>") {
+        printer.hint("the command stands behind `--`, as in `leaseward run NAME -- CMD ARGS`");
+    }
+    match error.exit_code() {
+        0 => Exit::Done.into(),
+        _ => Exit::Usage.into(),
     }
 }
 
