@@ -212,6 +212,10 @@ impl Guard {
         self.lease.clone()
     }
 
+    pub(crate) fn clock(&self) -> &Arc<dyn crate::clock::Clock> {
+        &self.lease.engine.clock
+    }
+
     pub(crate) fn token_prefix(&self) -> String {
         self.lease.bid.token.prefix()
     }

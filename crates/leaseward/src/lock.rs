@@ -246,6 +246,12 @@ impl Lock {
         self
     }
 
+    /// Sets the owner unless the caller has named one.
+    pub(crate) fn owned_by_default(mut self, owner: OwnerId) -> Self {
+        self.options.owner.get_or_insert(owner);
+        self
+    }
+
     /// Tries up to so many times, with full jitter between `base` and `cap`, instead of standing in the queue.
     pub fn retry(mut self, base: Duration, cap: Duration, attempts: u32) -> Self {
         self.options.retry = Some(Retry { base, cap, attempts });

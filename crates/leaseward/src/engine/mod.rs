@@ -20,6 +20,7 @@ mod leave;
 pub(crate) mod order;
 mod rules;
 pub(crate) mod several;
+mod shutdown;
 mod table;
 mod waits;
 

@@ -32,6 +32,9 @@ impl Engine {
         owner: Option<&OwnerId>,
     ) -> Result<All, Error> {
         self.check_open()?;
+        for name in names {
+            self.order.check(owner, name)?;
+        }
         self.admit()?;
         let token = self.new_token();
         let ask = Ask {

@@ -136,7 +136,6 @@ impl Memory {
         };
         let mut capability = Capability::full(Reach::Process);
         capability.observing = Observing::Pushed;
-        capability.inline = true;
         Self { shared, clock, client, capability }
     }
 }
