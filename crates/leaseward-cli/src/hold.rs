@@ -82,11 +82,26 @@ impl Tenure for Hold {
 /// # Errors
 /// With [`Exit::Busy`] if it was not to be had in time, with [`Exit::Signal`] if a signal ended the wait.
 pub(crate) async fn obtain(claim: &Claim, session: &mut Session) -> Result<Hold, Failure> {
-    let (locks, printer) = (session.locks.clone(), session.printer);
+    let locks = session.locks.clone();
+    patiently(claim, session, asked(claim, &locks)).await
+}
+
+/// Waits for a request, showing whom it waits for, until it is answered or a signal ends the wait.
+pub(crate) async fn patiently<T>(
+    claim: &Claim,
+    session: &mut Session,
+    request: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut request = std::pin::pin!(request);
     tokio::select! {
-        hold = asked(claim, &locks) => hold,
-        signal = session.signals.ending() => Err(interrupted(signal)),
-        never = waiting::shown(claim, &locks, printer) => match never {},
+        answer = &mut request => answer,
+        signal = session.signals.ending() => {
+            // The request is still alive here and is ended by the shutdown, which waits until its place in the queue is
+            // given up; dropped first, that would happen in the background, and this process ends now.
+            session.locks.shutdown().await;
+            Err(interrupted(signal))
+        }
+        never = waiting::shown(claim, &session.locks, session.printer) => match never {},
     }
 }
 

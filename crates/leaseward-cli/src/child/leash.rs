@@ -15,6 +15,8 @@ pub(super) enum Word {
     Group(Pid),
     /// The wrapper sent SIGTERM at that moment.
     Asked(Moment),
+    /// The command itself has ended; what is ended from now on is what it left behind.
+    Ended,
     /// The group is gone; there is nothing left to watch.
     Done,
 }
@@ -25,13 +27,16 @@ impl Word {
             Self::Deadline(at) => format!("deadline {}\n", at.as_nanos()),
             Self::Group(pid) => format!("group {}\n", pid.as_raw_nonzero()),
             Self::Asked(at) => format!("asked {}\n", at.as_nanos()),
+            Self::Ended => "ended\n".to_owned(),
             Self::Done => "done\n".to_owned(),
         }
     }
 
     fn parse(line: &str) -> Option<Self> {
-        if line == "done" {
-            return Some(Self::Done);
+        match line {
+            "ended" => return Some(Self::Ended),
+            "done" => return Some(Self::Done),
+            _ => {}
         }
         let (verb, number) = line.split_once(' ')?;
         let moment = || number.parse().ok().map(Moment::from_nanos);
@@ -73,6 +78,7 @@ mod tests {
             Word::Deadline(Moment::from_nanos(123_456_789)),
             Word::Group(group),
             Word::Asked(Moment::from_nanos(7)),
+            Word::Ended,
             Word::Done,
         ];
         let text: String = said.iter().map(|word| word.line()).collect();

@@ -253,6 +253,9 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
     /// Ends what the command left behind in its group: it may not outlive the lease, and the lease ends with the command.
     async fn clear_the_rest(&mut self, signals: &mut Signals) {
         let mut killed = false;
+        if !self.group.is_empty() {
+            self.watchdog.tell(Word::Ended);
+        }
         while !self.group.is_empty() {
             let now = SystemClock.now();
             self.ask_to_end(now);

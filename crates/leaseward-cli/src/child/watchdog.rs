@@ -106,7 +106,7 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     let _ = SigSet::all().thread_block();
     // A folder kept as working directory could not be unmounted.
     let _ = std::env::set_current_dir("/");
-    match (Watch { grace, sentence: None, group: None, acted: false }).keep() {
+    match (Watch { grace, sentence: None, group: None, ended: false, acted: false }).keep() {
         Ok(false) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::from(ACTED),
         Err(_) => ExitCode::FAILURE,
@@ -127,6 +127,8 @@ struct Watch {
     grace: Grace,
     sentence: Option<Sentence>,
     group: Option<Group>,
+    /// The command itself has ended: acting against what it left behind is not acting against it.
+    ended: bool,
     acted: bool,
 }
 
@@ -162,6 +164,7 @@ impl Watch {
                     sentence.asked(at);
                 }
             }
+            Word::Ended => self.ended = true,
             Word::Done => {}
         }
     }
@@ -187,12 +190,12 @@ impl Watch {
         match sentence.due(now, slack) {
             Due::Nothing(_) => {}
             Due::Term => {
-                self.acted = true;
+                self.acted |= !self.ended;
                 sentence.asked(now);
                 group.ask_to_end();
             }
             Due::Kill => {
-                self.acted = true;
+                self.acted |= !self.ended;
                 group.signal(Signal::KILL);
                 // Killed once is killed; what is left is to hear that the wrapper knows.
                 self.group = None;

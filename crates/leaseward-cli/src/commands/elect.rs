@@ -11,8 +11,9 @@ use crate::{
     commands::run::{exit_of, grace, lost},
     exit::Exit,
     failure::Failure,
-    session::{Session, interrupted},
-    units, waiting,
+    hold::patiently,
+    session::Session,
+    units,
 };
 
 /// Run a command while this process is the leader
@@ -91,11 +92,7 @@ async fn term(
     session: &mut Session,
 ) -> Result<Option<Exit>, Failure> {
     let (locks, printer) = (session.locks.clone(), session.printer);
-    let leader = tokio::select! {
-        leader = campaign(claim, value, &locks) => leader?,
-        signal = session.signals.ending() => return Err(interrupted(signal)),
-        never = waiting::shown(claim, &locks, printer) => match never {},
-    };
+    let leader = patiently(claim, session, campaign(claim, value, &locks)).await?;
     job.environment = vec![
         ("LEASEWARD_STORE", session.settings.store.shown().to_owned()),
         ("LEASEWARD_NAME", claim_name(claim)),
@@ -118,8 +115,8 @@ async fn term(
 }
 
 /// The leader of a name is whoever holds its exclusive lease; its value travels with that.
-async fn campaign(claim: &Claim, value: &str, locks: &Locks) -> Result<Guard, leaseward::Error> {
-    locks.lock(claim_name(claim)).ttl(claim.ttl).value(value).acquire().await
+async fn campaign(claim: &Claim, value: &str, locks: &Locks) -> Result<Guard, Failure> {
+    Ok(locks.lock(claim_name(claim)).ttl(claim.ttl).value(value).acquire().await?)
 }
 
 fn claim_name(claim: &Claim) -> String {

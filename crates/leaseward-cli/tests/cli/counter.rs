@@ -9,8 +9,10 @@ use crate::support::{Place, signal};
 /// Increments in each of the two lines of work.
 const EACH: u32 = 60;
 
-/// Reads, thinks, writes, says so: every other increment that starts meanwhile would be lost.
-const INCREMENT: &str = "read n < counter; n=$((n+1)); echo $n > counter; echo $n >> log";
+/// Reads, writes, says so: every other increment that starts meanwhile would be lost. The file is replaced, so that a kill
+/// leaves the old value or the new one.
+const INCREMENT: &str =
+    "read n < counter; n=$((n+1)); echo $n > new.$$; mv new.$$ counter; echo $n >> log";
 
 fn start() -> Place {
     let place = Place::new();

@@ -70,7 +70,8 @@ fn a_killed_watchdog_is_replaced() {
 #[test]
 fn signals_to_the_commands_group_do_not_reach_the_watchdog() {
     let place = Place::new();
-    let held = place.hold(&["x"], "trap '' TERM INT HUP; read line; exit 5");
+    let mut held = place.hold(&["x"], "trap '' TERM INT HUP; echo up; read line; exit 5");
+    assert_eq!(held.line(), "up");
     let watchdog = held.watchdog();
     for sent in [Signal::TERM, Signal::INT, Signal::HUP] {
         signal_group(held.command, sent);
