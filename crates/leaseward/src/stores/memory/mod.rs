@@ -74,13 +74,17 @@ impl Shared {
     }
 
     /// Runs something on the space, then tells whom it concerns, with no lock held.
-    fn act<T>(&self, clock: &dyn Clock, act: impl FnOnce(&mut Space, Now, &mut Effects) -> T) -> T {
+    fn act<T>(
+        &self,
+        clock: &dyn Clock,
+        act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
+    ) -> T {
         let mut effects =
             Effects { observing: self.observers.receiver_count() > 0, ..Effects::default() };
         let answer = {
             let mut space = self.space.lock();
             // Read under the lock, so that operations see time in the order they run in.
-            let now = Now { moment: clock.now(), wall_us: clock.wall_us() };
+            let now = Now { moment: clock.now(), clock };
             act(&mut space, now, &mut effects)
         };
         for observation in effects.observed {

@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use super::room::{ClientId, Condition, Hold, Place, Room};
 use crate::{
     Block, Fence, LostReason, Mode, Name, Token,
-    clock::Moment,
+    clock::{Clock, Moment},
     store::{
         self, Answer, Ask, Break, Broken, Evidence, Grant, IfBusy, LockView, Observation, Observed,
         Operation, Place as PlaceReply, Push, Query, Release, Renew, Renewal, Reply, timing,
@@ -16,9 +16,10 @@ use crate::{
 
 /// When the clocks say an operation runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct Now<'a> {
     pub(super) moment: Moment,
-    pub(super) wall_us: u64,
+    /// Asked for the wall clock only by what needs it: fences and observations.
+    pub(super) clock: &'a dyn Clock,
 }
 
 /// What an operation causes beside its answer.
@@ -31,10 +32,17 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    fn see(&mut self, now: Now, name: &Name, what: Observed, token: &Token, fence: Option<Fence>) {
+    fn see(
+        &mut self,
+        now: Now<'_>,
+        name: &Name,
+        what: Observed,
+        token: &Token,
+        fence: Option<Fence>,
+    ) {
         if self.observing {
             self.observed.push(Observation {
-                at_us: now.wall_us,
+                at_us: now.clock.wall_us(),
                 name: name.clone(),
                 what,
                 who: token.who().clone(),
@@ -65,7 +73,7 @@ impl Space {
         &mut self,
         operation: Operation,
         client: ClientId,
-        now: Now,
+        now: Now<'_>,
         effects: &mut Effects,
     ) -> Answer {
         match operation {
@@ -76,7 +84,7 @@ impl Space {
         }
     }
 
-    fn ask(&mut self, ask: Ask, client: ClientId, now: Now, effects: &mut Effects) -> Answer {
+    fn ask(&mut self, ask: Ask, client: ClientId, now: Now<'_>, effects: &mut Effects) -> Answer {
         self.sweep(now, effects);
         let name = ask.names[0].clone();
         let room = self.rooms.entry(name.clone()).or_default();
@@ -114,7 +122,7 @@ impl Space {
     }
 
     /// All names or none; never queues.
-    fn ask_all(&mut self, ask: &Ask, now: Now, effects: &mut Effects) -> Answer {
+    fn ask_all(&mut self, ask: &Ask, now: Now<'_>, effects: &mut Effects) -> Answer {
         for name in &ask.names {
             let Some(room) = self.rooms.get_mut(name) else { continue };
             settle(room, name, &mut self.last, now, effects);
@@ -149,7 +157,7 @@ impl Space {
         Ok(Reply::Granted(all))
     }
 
-    fn renew(&mut self, renew: &Renew, now: Now, effects: &mut Effects) -> Reply {
+    fn renew(&mut self, renew: &Renew, now: Now<'_>, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&renew.name) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
@@ -167,7 +175,7 @@ impl Space {
                 hold.expires = now.moment + renew.ttl;
                 hold.ttl_ms = millis(renew.ttl);
                 let block = (renew.block > 0 && waiters == 0).then(|| {
-                    let block = Block::after(self.last, now.wall_us, renew.block);
+                    let block = Block::after(self.last, now.clock.wall_us(), renew.block);
                     self.last = block.last();
                     block
                 });
@@ -181,7 +189,7 @@ impl Space {
         }
     }
 
-    fn release(&mut self, release: &Release, now: Now, effects: &mut Effects) -> Reply {
+    fn release(&mut self, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&release.name) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
@@ -194,7 +202,12 @@ impl Space {
         reply
     }
 
-    pub(super) fn break_lease(&mut self, order: &Break, now: Now, effects: &mut Effects) -> Broken {
+    pub(super) fn break_lease(
+        &mut self,
+        order: &Break,
+        now: Now<'_>,
+        effects: &mut Effects,
+    ) -> Broken {
         let Some(room) = self.rooms.get_mut(&order.name) else {
             return Broken { holders: Vec::new() };
         };
@@ -246,7 +259,7 @@ impl Space {
     }
 
     /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
-    fn sweep(&mut self, now: Now, effects: &mut Effects) {
+    fn sweep(&mut self, now: Now<'_>, effects: &mut Effects) {
         if self.rooms.len() < SWEEP_FLOOR.max(2 * self.swept_len) {
             return;
         }
@@ -260,7 +273,7 @@ impl Space {
 }
 
 /// Ends what has expired and gives the name to the next live waiters. Every operation begins with this.
-fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mut Effects) {
+fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now<'_>, effects: &mut Effects) {
     for hold in room.take_expired(now.moment) {
         let what = match hold.condition {
             Condition::Sound | Condition::Broken => Observed::Expired,
@@ -282,10 +295,10 @@ fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mu
 }
 
 /// Gives a lease; the room must admit it.
-fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) -> Grant {
+fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now<'_>) -> Grant {
     debug_assert!(room.admits(ask.mode), "BUG: the room is not free");
     let len = if ask.mode == Mode::Exclusive { ask.block } else { 1 };
-    let block = Block::after(*last, now.wall_us, len);
+    let block = Block::after(*last, now.clock.wall_us(), len);
     *last = block.last();
     let slot = room.free_slot(ask.mode);
     room.holds.push(Hold {
@@ -310,7 +323,7 @@ fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) 
 }
 
 /// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
-fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
+fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now<'_>) -> Reply {
     match hold.condition {
         Condition::Broken => Reply::Gone(LostReason::Broken),
         Condition::Kept => Reply::Gone(LostReason::NotOurs),
@@ -329,7 +342,7 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
     }
 }
 
-fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) -> Reply {
+fn leave(room: &mut Room, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
     let name = &release.name;
     if let Some(hold) = room.hold_of(&release.token) {
         let (was_live, kept) = (hold.is_live(now.moment), hold.condition == Condition::Kept);
