@@ -32,6 +32,7 @@ pub(crate) struct Cli {
 
 /// What every command takes, before or after its name.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command", next_display_order = 900)]
 pub(crate) struct Global {
     /// Where locks are kept, such as `sqlite:/var/lib/locks.db`
     ///
@@ -50,7 +51,13 @@ pub(crate) struct Global {
     ///
     /// Else the first of `$XDG_CONFIG_HOME/leaseward/config.toml` and `/etc/leaseward.toml` that exists. Its keys are
     /// `store`, `ttl`, `store_password_file` and `audit`.
-    #[arg(long, value_name = "FILE", global = true, env = "LEASEWARD_CONFIG")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        env = "LEASEWARD_CONFIG",
+        hide_env_values = true
+    )]
     pub(crate) config: Option<PathBuf>,
 }
 

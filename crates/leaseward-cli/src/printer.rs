@@ -6,6 +6,7 @@ use std::{
 };
 
 use comfy_table::{Attribute, Cell, ContentArrangement, Table, presets};
+use rustix::{process::getpgrp, termios::tcgetpgrp};
 use serde::Serialize;
 
 use crate::{exit::Exit, failure::Failure};
@@ -54,9 +55,9 @@ impl Printer {
         }
     }
 
-    /// Whether somebody watches stderr.
+    /// Whether somebody watches stderr and it is ours to draw on: a job in the background would draw over another's work.
     pub(crate) fn watched(self) -> bool {
-        self.err_terminal
+        self.err_terminal && tcgetpgrp(io::stderr()).is_ok_and(|foreground| foreground == getpgrp())
     }
 
     /// Whether somebody can be asked: both question and answer go through a terminal.

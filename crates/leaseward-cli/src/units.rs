@@ -43,10 +43,10 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
 /// A duration for people: two units at most, no noise behind the seconds.
 pub(crate) fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();
-    let seconds = duration.as_secs();
+    let (seconds, tenths) = (duration.as_secs(), duration.subsec_millis() / 100);
     match seconds {
         0 => format!("{ms}ms"),
-        1..10 if !ms.is_multiple_of(1000) => format!("{:.1}s", duration.as_secs_f64()),
+        1..10 if tenths > 0 => format!("{seconds}.{tenths}s"),
         1..60 => format!("{seconds}s"),
         60..3600 if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
@@ -89,6 +89,8 @@ mod tests {
         let table = [
             (250, "250ms"),
             (1_500, "1.5s"),
+            (1_010, "1s"),
+            (1_990, "1.9s"),
             (9_000, "9s"),
             (12_345, "12s"),
             (60_000, "1m"),

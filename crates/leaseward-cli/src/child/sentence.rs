@@ -7,8 +7,9 @@ use leaseward::clock::Moment;
 /// The most time a command gets between SIGTERM and SIGKILL unless told otherwise.
 const DEFAULT_MAX: Duration = Duration::from_secs(10);
 
-/// SIGKILL comes this long before the deadline, or half the grace if that is less: a killed process still has to be
-/// scheduled once to die.
+/// SIGKILL comes half the grace before the deadline, within these bounds: a killed process still has to be scheduled
+/// once to die.
+const KILL_LEAD_MIN: Duration = Duration::from_millis(5);
 const KILL_LEAD_MAX: Duration = Duration::from_millis(250);
 
 /// How long a command has between SIGTERM and the end of the lease.
@@ -39,7 +40,7 @@ impl Grace {
     }
 
     fn kill_lead(self) -> Duration {
-        (self.0 / 2).min(KILL_LEAD_MAX)
+        (self.0 / 2).clamp(KILL_LEAD_MIN, KILL_LEAD_MAX)
     }
 }
 
@@ -146,6 +147,13 @@ mod tests {
         assert_eq!(sentence.due(at(600), slack), Due::Nothing(at(650)));
         assert_eq!(sentence.due(at(650), slack), Due::Term);
         assert_eq!(sentence.due(at(800), slack), Due::Kill);
+    }
+
+    #[test]
+    fn without_a_grace_it_is_killed_and_still_before_the_deadline() {
+        let sentence = Sentence::new(at(1_000), Grace(Duration::ZERO));
+        assert_eq!(sentence.due(at(994), Duration::ZERO), Due::Nothing(at(995)));
+        assert_eq!(sentence.due(at(995), Duration::ZERO), Due::Kill);
     }
 
     #[test]

@@ -27,6 +27,11 @@ use crate::{
 /// How often a dying group is looked at where no signal announces its end.
 const GLANCE: Duration = Duration::from_millis(20);
 
+/// How long a fresh lease may take to reach its full length before the command is started on what there is.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const SETTLE_GLANCE: Duration = Duration::from_millis(2);
+
 /// How long the watchdog may take to say goodbye before it is sent away: only a frozen one takes any time.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -69,6 +74,7 @@ pub(crate) async fn supervise<T: Tenure>(
     tenure: &T,
     signals: &mut Signals,
 ) -> Result<Verdict, Failure> {
+    settle(job, tenure).await;
     let mut supervisor = Supervisor::start(job, tenure).map_err(|error| {
         let exit = Exit::Child(CANNOT_RUN);
         Failure { exit, ..Failure::system("cannot start the command", &error) }
@@ -77,6 +83,22 @@ pub(crate) async fn supervise<T: Tenure>(
     let held_at_the_end = tenure.is_held();
     supervisor.clear_the_rest(signals).await;
     Ok(supervisor.finish(held_at_the_end).await)
+}
+
+/// Waits for the first renewal of a lease that was handed over.
+///
+/// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to end
+/// the moment it starts. The engine sends that renewal at once, so this takes one round trip.
+async fn settle<T: Tenure>(job: &Job, tenure: &T) {
+    let needed = job.grace.get() + job.grace.get() / 2;
+    let limit = SystemClock.now() + SETTLE_MAX;
+    loop {
+        let now = SystemClock.now();
+        if tenure.deadline().since(now) >= needed || now >= limit || !tenure.is_held() {
+            return;
+        }
+        tokio::time::sleep(SETTLE_GLANCE).await;
+    }
 }
 
 struct Supervisor<'a, T> {

@@ -33,7 +33,7 @@ pub(crate) struct ElectArgs {
     grace: Option<Duration>,
 
     /// What others see of the leader, such as its address; up to 1 KiB
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     value: String,
 
     /// End with 76 when leadership is lost, instead of campaigning again

@@ -30,7 +30,7 @@ pub(crate) struct EventsArgs {
     follow: bool,
 
     /// Only names that begin with this
-    #[arg(long, value_name = "PREFIX", default_value = "")]
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: String,
 
     /// Print one JSON object a line
@@ -46,7 +46,7 @@ Examples:
 /// Carries it out.
 pub(crate) async fn run(args: EventsArgs, session: &mut Session) -> Result<Exit, Failure> {
     let printer = session.printer;
-    // Observed from before the snapshot is taken, so that nothing falls between the two.
+    // Observed from before the snapshot is taken, so that where the store pushes nothing falls between the two.
     let mut observations = args.follow.then(|| session.locks.observe());
     let query = Query::Prefix { prefix: args.prefix.clone(), after: None, limit: 100_000 };
     for view in session.locks.inspect(query).await? {

@@ -20,7 +20,7 @@ const LIMIT: usize = 100_000;
 #[command(visible_alias = "list", after_long_help = AFTER)]
 pub(crate) struct LsArgs {
     /// Only names that begin with this
-    #[arg(long, value_name = "PREFIX", default_value = "")]
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: String,
 
     /// Print JSON for programs

@@ -69,7 +69,7 @@ Examples:
     leaseward run --no-wait --busy-code 0 --min-hold 1m nightly -- backup --all
 
   Wait a minute at most, then do something else:
-    leaseward run --wait 1m report -- ./report.sh || [ $? = 75 ] && echo busy
+    leaseward run --wait 1m report -- ./report.sh; [ $? = 75 ] && echo busy
 
   Four at a time on the GPU; many readers, one writer:
     leaseward run --permits 4 gpu -- ./train.py
@@ -82,8 +82,12 @@ Examples:
     leaseward run job -- sh -c 'psql -v fence=$LEASEWARD_FENCE -f write.sql'
 
 Exit codes:
-  the command's own; 128+n if it was ended by signal n; 126 or 127 if it cannot be run or does not exist;
-  75 busy or timed out; 76 lease lost; 69 store unavailable; 2 usage";
+  the command's own, 128+n if it was ended by signal n
+  126, 127  the command cannot be run, or does not exist
+  75        busy, or not ours within the time given
+  76        the lease was lost and the command was ended
+  69        the store cannot be reached, or refuses
+  2         the command line cannot be used; nothing was changed";
 
 /// Carries it out.
 pub(crate) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Failure> {

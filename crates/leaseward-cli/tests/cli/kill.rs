@@ -102,6 +102,19 @@ fn a_stopped_command_is_still_ended_with_its_lease() {
 }
 
 #[test]
+fn a_lease_that_was_handed_over_is_long_enough_before_the_command_starts() {
+    let place = Place::new();
+    let first = place.hold(&["--ttl", "1h", "x"], "read line");
+    let script = "sleep 0.3; exit 6";
+    let arguments = ["run", "--ttl", "1h", "x", "--", "sh", "-c", script];
+    let second = Running::start(&mut place.tool(arguments));
+    until("somebody waits", || place.run(["show", "x", "--json"]).out.contains("waited_ms"));
+    first.end();
+    let ran = second.end();
+    assert_eq!(ran.code, 6, "{}", ran.err);
+}
+
+#[test]
 fn a_renewed_lease_lets_the_command_run_longer_than_its_ttl() {
     let place = Place::new();
     let script = "i=0; while [ $i -lt 12 ]; do sleep 0.1; i=$((i+1)); done; exit 6";
