@@ -67,7 +67,7 @@ INSERT INTO meta (id, boot, last_fence, swept) VALUES (1, '', 0, '');
 /// Makes, migrates or refuses what is in the file, and brings it into this boot.
 pub(super) fn ready(conn: &mut Connection, path: &Path, now: Moment) -> Result<(), Error> {
     let boot = boot_id();
-    match patiently(|| state(conn, &boot)).map_err(|e| translate(e, Stage::Before, path))? {
+    match patiently(|| look(conn, &boot)).map_err(|e| translate(e, Stage::Before, path))? {
         State::Ready => Ok(()),
         State::Stale => patiently(|| write(conn, &boot, now))
             .map_err(|e| translate(e, Stage::Before, path))
@@ -87,6 +87,13 @@ enum State {
     Stale,
     Newer(i32),
     Foreign,
+}
+
+/// Looks without the write lock, which most openings do not need.
+fn look(conn: &mut Connection, boot: &str) -> SqlResult<State> {
+    // In one snapshot: between two statements another process may have made the tables.
+    let snapshot = conn.transaction()?;
+    state(&snapshot, boot)
 }
 
 fn state(conn: &Connection, boot: &str) -> SqlResult<State> {
