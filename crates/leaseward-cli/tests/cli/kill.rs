@@ -60,9 +60,9 @@ fn a_frozen_wrapper_cannot_keep_the_command_alive() {
 fn a_killed_watchdog_is_replaced() {
     let place = Place::new();
     let mut held = place.hold(&["--ttl", "2s", "x"], "read line; exit 5");
-    let first = held.watchdog();
+    let first = held.watchdog().expect("there is one");
     signal(first, Signal::KILL);
-    until("there is another one", || is_gone(first) && held.watchdog() != first);
+    until("there is another one", || held.watchdog().is_some_and(|next| next != first));
     held.tell("go");
     assert_eq!(held.end().code, 5);
 }
@@ -72,7 +72,7 @@ fn signals_to_the_commands_group_do_not_reach_the_watchdog() {
     let place = Place::new();
     let mut held = place.hold(&["x"], "trap '' TERM INT HUP; echo up; read line; exit 5");
     assert_eq!(held.line(), "up");
-    let watchdog = held.watchdog();
+    let watchdog = held.watchdog().expect("there is one");
     for sent in [Signal::TERM, Signal::INT, Signal::HUP] {
         signal_group(held.command, sent);
         signal(watchdog, sent);
