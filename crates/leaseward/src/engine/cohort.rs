@@ -6,8 +6,11 @@
 
 use std::time::Duration;
 
-use super::rules::{self, Rule};
-use crate::{Block, Fence, clock::Moment};
+use crate::{
+    Block, Fence,
+    clock::Moment,
+    rules::{self, Rule},
+};
 
 /// The most fences one grant reserves. A larger block makes a counter outrun the clock sooner (R13).
 pub(crate) const BLOCK_MAX: u32 = 64;

@@ -18,7 +18,6 @@ mod keeper;
 pub(crate) mod lane;
 mod leave;
 pub(crate) mod order;
-mod rules;
 pub(crate) mod several;
 mod shutdown;
 mod table;

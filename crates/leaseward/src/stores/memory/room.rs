@@ -7,11 +7,12 @@ use smallvec::SmallVec;
 use crate::{
     Block, Holder, Mode, Token, Value,
     clock::Moment,
+    rules::{self, Rule},
     store::{Ask, HeldView, Standing, WaiterView, timing},
 };
 
 /// Which client of the space a waiter belongs to.
-pub(super) type ClientId = u32;
+pub(crate) type ClientId = u32;
 
 /// How a lease stands with its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,9 +120,11 @@ impl Room {
         self.holds.iter_mut().find(|hold| hold.token == *token)
     }
 
-    pub(super) fn remove_hold(&mut self, token: &Token) -> Option<Hold> {
-        let at = self.holds.iter().position(|hold| hold.token == *token)?;
-        Some(self.holds.remove(at))
+    /// The lease that a release of this token is about: its own, never another of the same process (R8).
+    pub(super) fn hold_to_release(&self, token: &Token) -> Option<usize> {
+        self.holds.iter().position(|hold| {
+            hold.token == *token || (!rules::on(Rule::R8) && hold.token.who() == token.who())
+        })
     }
 
     pub(super) fn enqueue(&mut self, place: Place) {
