@@ -44,6 +44,12 @@ impl Hold {
         now < self.expires
     }
 
+    /// Moves its end, never to an earlier moment: a renewal for a shorter time, or an ask that was long under way, must
+    /// not end a lease that its holder has been promised.
+    pub(super) fn lasts_until(&mut self, moment: Moment) {
+        self.expires = self.expires.max(moment);
+    }
+
     /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
     fn blocks_until(&self) -> Moment {
         match self.condition {

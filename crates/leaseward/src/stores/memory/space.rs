@@ -136,7 +136,7 @@ impl Space {
             let room = self.rooms.entry(name.clone()).or_default();
             let grant = match room.hold_of(&ask.token) {
                 Some(hold) => {
-                    hold.expires = now.moment + ask.ttl;
+                    hold.lasts_until(now.moment + ask.ttl);
                     hold.block
                 }
                 None => {
@@ -165,7 +165,7 @@ impl Space {
                 Reply::NotYours(LostReason::NotOurs)
             }
             Some(hold) => {
-                hold.expires = now.moment + renew.ttl;
+                hold.lasts_until(now.moment + renew.ttl);
                 hold.ttl_ms = millis(renew.ttl);
                 let block = (renew.block > 0 && waiters == 0).then(|| {
                     let block = Block::after(self.last, now.wall_us, renew.block);
@@ -246,6 +246,13 @@ impl Space {
         views
     }
 
+    /// When the live lease of a token ends, for checks of what its holder believes.
+    #[cfg(test)]
+    pub(crate) fn expiry(&self, name: &Name, token: &Token, now: Moment) -> Option<Moment> {
+        let mut holds = self.rooms.get(name)?.holds.iter();
+        holds.find(|hold| hold.token == *token && hold.is_live(now)).map(|hold| hold.expires)
+    }
+
     /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
     fn sweep(&mut self, now: Now, effects: &mut Effects) {
         if self.rooms.len() < SWEEP_FLOOR.max(2 * self.swept_len) {
@@ -318,7 +325,7 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
         Condition::Sound if !hold.is_live(now.moment) => Reply::Gone(LostReason::Expired),
         Condition::Sound => {
             if rules::on(Rule::R4) {
-                hold.expires = now.moment + ask.ttl;
+                hold.lasts_until(now.moment + ask.ttl);
             }
             hold.ttl_ms = millis(ask.ttl);
             Reply::Granted(Grant {
