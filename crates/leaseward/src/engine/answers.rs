@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::{
     Engine,
     bid::{Bid, BidState, Outcome},
-    claim::Decision,
+    claim::{self, Decision},
     cohort::{Cohort, HandOver},
     lane::{Job, Target, Which},
     table::Shard,
@@ -471,7 +471,8 @@ impl Engine {
         if waiters.is_empty() {
             return;
         }
-        let (bid, job) = self.new_bid(old.name.clone(), waiters);
+        let token = claim::token_after(&old.token, self.new_token());
+        let (bid, job) = self.new_bid(old.name.clone(), token, waiters);
         shard.insert(bid);
         after.asks.push(job);
     }

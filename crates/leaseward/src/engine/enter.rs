@@ -139,7 +139,7 @@ impl Engine {
                 Joined::No(waiter) => waiter,
             };
             self.admit()?;
-            let (bid, job) = self.new_bid(name.clone(), VecDeque::from([waiter]));
+            let (bid, job) = self.new_bid(name.clone(), self.new_token(), VecDeque::from([waiter]));
             shard.insert(bid);
             drop(shard);
             return Ok(Entered::Waits(waiting, Some(self.send(Which::Asks, [job]))));
@@ -247,12 +247,13 @@ impl Engine {
     pub(super) fn new_bid(
         self: &Arc<Self>,
         name: Name,
+        token: crate::Token,
         waiters: VecDeque<Waiter>,
     ) -> (Arc<Bid>, Job) {
         self.live.fetch_add(1, Ordering::Relaxed);
         let spec = waiters.front().expect("BUG: a bid is somebody's").spec.clone();
         let state = BidState::asking(waiters, self.opens(&spec), self.clock.now());
-        let ask = self.ask_of(&name, self.new_token(), &spec, &state);
+        let ask = self.ask_of(&name, token, &spec, &state);
         let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
         let job = Job { operation: Operation::Ask(ask), target: Target::Ask(bid.clone()) };
         (bid, job)

@@ -19,7 +19,6 @@ mod keeper;
 pub(crate) mod lane;
 mod leave;
 pub(crate) mod order;
-mod rules;
 pub(crate) mod several;
 mod shutdown;
 mod table;
