@@ -215,7 +215,7 @@ impl Client {
             let _ = sender.send(());
         });
         this.worker.close();
-        let kept = this.keeper.close();
+        let kept = this.keeper.close(this.log_pages.load(Ordering::Relaxed));
         Box::pin(async move {
             // Whatever could not be told to close was closed before.
             if posted.is_ok() {
