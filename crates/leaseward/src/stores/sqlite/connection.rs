@@ -20,8 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pause between two tries, and the longer one once somebody seems to be stopped. Pauses that grow early, as those
 /// of SQLite's own handler do up to 100 ms, starve whoever meets a busy neighbour: the longer it waited, the rarer it
-/// tries. That was seen as waits of up to 85 ms between two busy writers on a disk that never waits; even pauses need
-/// 5 µs of work each and end it.
+/// tries. Two busy writers on a disk that never waits saw up to 85 ms with growing pauses, up to 20 ms with even ones.
 pub(super) const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_LONG: Duration = Duration::from_millis(1);
 const LONG_AFTER: Duration = Duration::from_millis(100);

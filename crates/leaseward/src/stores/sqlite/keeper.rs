@@ -16,7 +16,8 @@ use super::{
     config::Durability,
     connection,
     error::{Stage, translate},
-    inspect, sweep,
+    inspect,
+    sweep::{self, Swept},
     worker::Worker,
 };
 use crate::{
@@ -25,8 +26,8 @@ use crate::{
     store::{LockView, Query},
 };
 
-/// Pages in the log from which on it is copied back: 16 MiB. The next commit then starts the log anew and waits for the
-/// disk: the larger this is, the rarer that is.
+/// Pages in the log from which on it is copied back: 16 MiB. Copying waits for the disk and keeps
+/// writers out at its end: the larger this is, the rarer that is.
 const LOG_PAGES: u32 = 8_000;
 
 /// Pages in the log from which on it is emptied at the end: reading so many takes a millisecond.
@@ -35,8 +36,12 @@ const LOG_PAGES_AT_END: u32 = 1_000;
 /// How often a checkpoint tries to keep writers out, 50 µs apart: for about a second.
 const TRIES_MAX: i32 = 10_000;
 
-/// Commits between two sweeps: each leaves at most one row behind, each sweep looks at 128 names.
-const SWEEP_EVERY: u32 = 64;
+/// Commits between two sweeps.
+const SWEEP_EVERY: u32 = 1_024;
+
+/// A sweep goes on while it finds something, so that it keeps up with whatever is left behind; but only so often, because
+/// others want the thread too.
+const SWEEP_TURNS_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -151,7 +156,9 @@ impl Desk {
     /// without end: so the rest is copied under the write lock, which keeps writers out for two waits for the disk.
     fn copy_log(&self) -> Result<(), Error> {
         self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(PASSIVE)"))?;
-        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)"))
+        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)"))?;
+        // Whoever commits first waits for the disk once more: this thread, rather than a caller.
+        self.with(|conn| conn.execute("UPDATE meta SET swept = swept", []).map(drop))
     }
 
     /// Empties a log that the next process would have to read when it opens the file, unless somebody else is there.
@@ -160,7 +167,12 @@ impl Desk {
     }
 
     fn sweep(&self) -> Result<(), Error> {
-        self.with(|conn| sweep::sweep(conn, &*self.clock))
+        for _ in 0..SWEEP_TURNS_MAX {
+            if self.with(|conn| sweep::sweep(conn, &*self.clock))? == Swept::Clean {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
