@@ -20,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The pause between two tries, and the longer one once somebody seems to be stopped. Pauses that grow early, as those
 /// of SQLite's own handler do up to 100 ms, starve whoever meets a busy neighbour: the longer it waited, the rarer it
-/// tries. Two busy writers on a disk that never waits saw up to 85 ms with growing pauses, up to 20 ms with even ones.
+/// tries. Two busy writers on a disk that never waits saw up to 85 ms with growing pauses, up to 27 ms with even ones.
 pub(super) const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_LONG: Duration = Duration::from_millis(1);
 const LONG_AFTER: Duration = Duration::from_millis(100);
