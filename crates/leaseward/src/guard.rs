@@ -212,6 +212,11 @@ impl Guard {
         self.lease.clone()
     }
 
+    /// When it was acquired.
+    pub(crate) fn since(&self) -> Moment {
+        self.since
+    }
+
     pub(crate) fn clock(&self) -> &Arc<dyn crate::clock::Clock> {
         &self.lease.engine.clock
     }
@@ -265,9 +270,10 @@ impl Guard {
     pub async fn release(mut self) -> Result<Release, Error> {
         self.is_done = true;
         let (engine, bid) = (self.lease.engine.clone(), self.lease.bid.clone());
-        let held = engine.clock.now().since(self.since);
+        let now = engine.clock.now();
+        let held = now.since(self.since);
         bid.clear_fence(self.fence());
-        let outcome = engine.release(&bid).await;
+        let outcome = engine.release(&bid, now).await;
         match &outcome {
             Ok(Release::Released) => engine.events.released(&bid, self.fence(), held),
             Ok(Release::AlreadyExpired) => {
@@ -302,14 +308,15 @@ impl Drop for Guard {
             return;
         }
         let Lease { engine, bid, fence } = &self.lease;
-        let held = engine.clock.now().since(self.since);
+        let now = engine.clock.now();
+        let held = now.since(self.since);
         bid.clear_fence(*fence);
-        if bid.is_held_at(engine.clock.now()) {
+        if bid.is_held_at(now) {
             engine.events.released(bid, *fence, held);
         } else {
             engine.events.expired_before_release(bid, *fence, held);
         }
-        engine.release_unseen(bid);
+        engine.release_unseen(bid, now);
     }
 }
 

@@ -33,7 +33,7 @@ impl Engine {
             let Some(release) = self.end_for_good(&bid) else { continue };
             let (tell, told) = oneshot::channel();
             let operation = Operation::Release(release);
-            jobs.push(Job { operation: operation.clone(), target: Target::Tell(tell, operation) });
+            jobs.push(Job { operation, target: Target::Tell(tell, None) });
             answers.push(told);
         }
         let all_told = async {
