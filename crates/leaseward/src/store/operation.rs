@@ -34,7 +34,7 @@ pub enum IfBusy {
 
 /// Asks for one name, or for several at once.
 ///
-/// - The token owns the live lease: `Granted`, same fence, expiry set to now + ttl (rule R4).
+/// - The token owns the live lease: `Granted`, same fence, expiry moved to now + ttl unless it is later (rule R4).
 /// - The name is free and nobody is before us: `Granted` with the next fence.
 /// - Else, as [`IfBusy`] says. A place is kept for [`place_ttl`](super::timing::place_ttl) after the last ask.
 /// - Several names are granted all or none, and only with [`IfBusy::Tell`].
@@ -58,7 +58,10 @@ pub struct Ask {
     pub value: Option<Value>,
 }
 
-/// Sets the expiry of a live lease to now + ttl. Never revives one that has expired.
+/// Moves the expiry of a live lease to now + ttl, unless it is later already. Never revives one that has expired.
+///
+/// Never an earlier moment: the holder counts on what it was promised by an earlier renewal, whose answer may have
+/// overtaken this one's.
 #[derive(Clone, Debug)]
 pub struct Renew {
     /// The name held.
