@@ -79,6 +79,9 @@ impl Engine {
     /// Cancelled, it leaves the queue, and gives back a lease that was on its way.
     pub(crate) async fn acquire(self: &Arc<Self>, request: Request) -> Result<Outcome, Error> {
         self.check_open()?;
+        // A store that answers at once never makes its caller wait: a loop over a free name must still let other tasks
+        // run, the keeper that renews leases among them.
+        tokio::task::coop::consume_budget().await;
         let Request { name, spec, owner, limit } = request;
         let began = self.clock.now();
         let ttl = spec.ttl();
