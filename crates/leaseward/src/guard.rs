@@ -245,7 +245,8 @@ impl Guard {
         self.extend(self.ttl()).await
     }
 
-    /// Makes this renewal last for another time than the TTL; later ones last for the TTL again.
+    /// Makes this renewal last for another time than the TTL; later ones last for the TTL again. Never ends the lease
+    /// sooner than it would have ended.
     ///
     /// # Errors
     /// As [`renew`](Guard::renew); [`ErrorKind::InvalidInput`] or [`ErrorKind::Unsupported`] if the store cannot keep

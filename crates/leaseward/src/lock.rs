@@ -316,6 +316,7 @@ impl Lock {
                 break;
             }
             clock.sleep_until(again).await;
+            self.engine.events.retried();
         }
         Err(last)
     }
@@ -388,6 +389,10 @@ where
     std::future::poll_fn(|cx| {
         let gone = |reason| Poll::Ready(Err(lost_error(lease.name(), reason)));
         if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+            return gone(reason);
+        }
+        // The deadline may have passed without anybody having been told yet.
+        if let Some(reason) = lease.lost_now() {
             return gone(reason);
         }
         let polled = work.as_mut().poll(cx);

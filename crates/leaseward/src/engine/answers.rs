@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::{
     Engine,
     bid::{Bid, BidState, Outcome},
-    claim::Decision,
+    claim::{self, Decision},
     cohort::{Cohort, HandOver},
     lane::{Job, Target, Which},
     table::Shard,
@@ -136,11 +136,14 @@ impl Engine {
             Ok(Reply::Queued(place)) => self.place_given(bid, sent, place, now, &mut after),
             Ok(Reply::Busy(standing)) if bid.spec.if_busy == IfBusy::Tell => {
                 let mut state = bid.state.lock();
-                if let Some(waiter) = state.next_waiter() {
-                    after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                // Whoever tried may have gone, and its token with it.
+                if !state.claim.is_ended() {
+                    if let Some(waiter) = state.next_waiter() {
+                        after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                    }
+                    state.claim.end();
+                    self.bury(&mut shard, bid, state);
                 }
-                state.claim.end();
-                self.bury(&mut shard, bid, state);
             }
             Ok(Reply::Busy(standing)) => {
                 let mut state = bid.state.lock();
@@ -200,7 +203,15 @@ impl Engine {
         after: &mut After,
     ) {
         let mut state = bid.state.lock();
+        if state.claim.is_held() {
+            // A push came first: the lease is ours whatever became of this ask.
+            return;
+        }
         if state.claim.is_ended() {
+            // Its release may have overtaken it: no ghost is left behind for a whole TTL.
+            if error.kind() == ErrorKind::Indeterminate {
+                after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
+            }
             return;
         }
         state.failures += 1;
@@ -212,6 +223,7 @@ impl Engine {
             _ => false,
         };
         if worth_asking && state.failures < FAILURES_MAX {
+            self.events.retried();
             let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures);
             self.keeper.schedule(bid, &mut state, now + pause);
             return;
@@ -471,7 +483,8 @@ impl Engine {
         if waiters.is_empty() {
             return;
         }
-        let (bid, job) = self.new_bid(old.name.clone(), waiters);
+        let token = claim::token_after(&old.token, self.new_token());
+        let (bid, job) = self.new_bid(old.name.clone(), token, waiters);
         shard.insert(bid);
         after.asks.push(job);
     }

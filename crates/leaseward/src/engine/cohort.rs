@@ -6,8 +6,11 @@
 
 use std::time::Duration;
 
-use super::rules::{self, Rule};
-use crate::{Block, Fence, clock::Moment};
+use crate::{
+    Block, Fence,
+    clock::Moment,
+    rules::{self, Rule},
+};
 
 /// The most fences one grant reserves. A larger block makes a counter outrun the clock sooner (R13).
 pub(crate) const BLOCK_MAX: u32 = 64;
@@ -106,8 +109,9 @@ impl Cohort {
     /// A renewal was answered: who waits, and perhaps the next fences.
     pub(crate) fn renewed(&mut self, waiters: u32, block: Option<Block>) {
         self.others_wait = waiters > 0;
-        if block.is_some() {
-            self.spare = block;
+        // An answer that came late or twice names fences that are in use already.
+        if let Some(block) = block.filter(|block| block.first > self.current) {
+            self.spare = Some(block);
         }
     }
 
@@ -151,6 +155,17 @@ mod tests {
         cohort.renewed(0, Some(Block { first: Fence::new(90), len: 5 }));
         assert_eq!(cohort.hand_over(at(1), FAR, true), HandOver::Pass);
         assert_eq!(cohort.fence(), Fence::new(90));
+    }
+
+    #[test]
+    fn takes_no_fences_twice() {
+        let mut cohort = cohort(10, 1, 0);
+        let next = Some(Block { first: Fence::new(90), len: 1 });
+        cohort.renewed(0, next);
+        assert_eq!(cohort.hand_over(at(1), FAR, true), HandOver::Pass);
+        assert_eq!(cohort.fence(), Fence::new(90));
+        cohort.renewed(0, next);
+        assert_eq!(cohort.hand_over(at(2), FAR, true), HandOver::Reserve);
     }
 
     #[test]

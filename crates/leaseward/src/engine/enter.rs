@@ -79,6 +79,9 @@ impl Engine {
     /// Cancelled, it leaves the queue, and gives back a lease that was on its way.
     pub(crate) async fn acquire(self: &Arc<Self>, request: Request) -> Result<Outcome, Error> {
         self.check_open()?;
+        // A store that answers at once never makes its caller wait: a loop over a free name must still let other tasks
+        // run, the keeper that renews leases among them.
+        tokio::task::coop::consume_budget().await;
         let Request { name, spec, owner, limit } = request;
         let began = self.clock.now();
         let ttl = spec.ttl();
@@ -138,8 +141,12 @@ impl Engine {
                 }
                 Joined::No(waiter) => waiter,
             };
-            self.admit()?;
-            let (bid, job) = self.new_bid(name.clone(), VecDeque::from([waiter]));
+            if let Err(refusal) = self.admit() {
+                // Before the waiter goes: leaving takes the same lock.
+                drop(shard);
+                return Err(refusal);
+            }
+            let (bid, job) = self.new_bid(name.clone(), self.new_token(), VecDeque::from([waiter]));
             shard.insert(bid);
             drop(shard);
             return Ok(Entered::Waits(waiting, Some(self.send(Which::Asks, [job]))));
@@ -247,12 +254,13 @@ impl Engine {
     pub(super) fn new_bid(
         self: &Arc<Self>,
         name: Name,
+        token: crate::Token,
         waiters: VecDeque<Waiter>,
     ) -> (Arc<Bid>, Job) {
         self.live.fetch_add(1, Ordering::Relaxed);
         let spec = waiters.front().expect("BUG: a bid is somebody's").spec.clone();
         let state = BidState::asking(waiters, self.opens(&spec), self.clock.now());
-        let ask = self.ask_of(&name, self.new_token(), &spec, &state);
+        let ask = self.ask_of(&name, token, &spec, &state);
         let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
         let job = Job { operation: Operation::Ask(ask), target: Target::Ask(bid.clone()) };
         (bid, job)

@@ -19,9 +19,10 @@ mod keeper;
 pub(crate) mod lane;
 mod leave;
 pub(crate) mod order;
-mod rules;
 pub(crate) mod several;
 mod shutdown;
+#[cfg(test)]
+mod sim;
 mod table;
 mod waits;
 

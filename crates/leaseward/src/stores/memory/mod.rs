@@ -3,8 +3,8 @@
 //! `memory:` is a space of its own for each connection; `memory:NAME` is shared by all connections of the process that
 //! name it. Nothing survives the process.
 
-mod room;
-mod space;
+pub(crate) mod room;
+pub(crate) mod space;
 
 use std::{
     collections::HashMap,
@@ -74,17 +74,13 @@ impl Shared {
     }
 
     /// Runs something on the space, then tells whom it concerns, with no lock held.
-    fn act<T>(
-        &self,
-        clock: &dyn Clock,
-        act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
-    ) -> T {
+    fn act<T>(&self, clock: &dyn Clock, act: impl FnOnce(&mut Space, Now, &mut Effects) -> T) -> T {
         let mut effects =
             Effects { observing: self.observers.receiver_count() > 0, ..Effects::default() };
         let answer = {
             let mut space = self.space.lock();
             // Read under the lock, so that operations see time in the order they run in.
-            let now = Now { moment: clock.now(), clock };
+            let now = Now { moment: clock.now(), wall_us: clock.wall_us() };
             act(&mut space, now, &mut effects)
         };
         for observation in effects.observed {

@@ -7,7 +7,8 @@ use foldhash::fast::RandomState;
 use super::room::{ClientId, Condition, Hold, Place, Room};
 use crate::{
     Block, Fence, LostReason, Mode, Name, Token,
-    clock::{Clock, Moment},
+    clock::Moment,
+    rules::{self, Rule},
     store::{
         self, Answer, Ask, Break, Broken, Evidence, Grant, IfBusy, LockView, Observation, Observed,
         Operation, Place as PlaceReply, Push, Query, Release, Renew, Renewal, Reply, timing,
@@ -16,33 +17,25 @@ use crate::{
 
 /// When the clocks say an operation runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now<'a> {
-    pub(super) moment: Moment,
-    /// Asked for the wall clock only by what needs it: fences and observations.
-    pub(super) clock: &'a dyn Clock,
+pub(crate) struct Now {
+    pub(crate) moment: Moment,
+    pub(crate) wall_us: u64,
 }
 
 /// What an operation causes beside its answer.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
-    pub(super) pushes: Vec<(ClientId, Push)>,
-    pub(super) observed: Vec<Observation>,
+pub(crate) struct Effects {
+    pub(crate) pushes: Vec<(ClientId, Push)>,
+    pub(crate) observed: Vec<Observation>,
     /// Whether anybody observes; nothing is recorded otherwise.
-    pub(super) observing: bool,
+    pub(crate) observing: bool,
 }
 
 impl Effects {
-    fn see(
-        &mut self,
-        now: Now<'_>,
-        name: &Name,
-        what: Observed,
-        token: &Token,
-        fence: Option<Fence>,
-    ) {
+    fn see(&mut self, now: Now, name: &Name, what: Observed, token: &Token, fence: Option<Fence>) {
         if self.observing {
             self.observed.push(Observation {
-                at_us: now.clock.wall_us(),
+                at_us: now.wall_us,
                 name: name.clone(),
                 what,
                 who: token.who().clone(),
@@ -57,7 +50,7 @@ impl Effects {
 const SWEEP_FLOOR: usize = 4_096;
 
 #[derive(Debug, Default)]
-pub(super) struct Space {
+pub(crate) struct Space {
     rooms: HashMap<Name, Room, RandomState>,
     /// The newest fence given out, for all names: one number, so that free names leave nothing behind.
     last: Fence,
@@ -69,11 +62,11 @@ impl Space {
         self.last
     }
 
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         operation: Operation,
         client: ClientId,
-        now: Now<'_>,
+        now: Now,
         effects: &mut Effects,
     ) -> Answer {
         match operation {
@@ -84,7 +77,7 @@ impl Space {
         }
     }
 
-    fn ask(&mut self, ask: Ask, client: ClientId, now: Now<'_>, effects: &mut Effects) -> Answer {
+    fn ask(&mut self, ask: Ask, client: ClientId, now: Now, effects: &mut Effects) -> Answer {
         self.sweep(now, effects);
         let name = ask.names[0].clone();
         let room = self.rooms.entry(name.clone()).or_default();
@@ -122,7 +115,7 @@ impl Space {
     }
 
     /// All names or none; never queues.
-    fn ask_all(&mut self, ask: &Ask, now: Now<'_>, effects: &mut Effects) -> Answer {
+    fn ask_all(&mut self, ask: &Ask, now: Now, effects: &mut Effects) -> Answer {
         for name in &ask.names {
             let Some(room) = self.rooms.get_mut(name) else { continue };
             settle(room, name, &mut self.last, now, effects);
@@ -143,7 +136,7 @@ impl Space {
             let room = self.rooms.entry(name.clone()).or_default();
             let grant = match room.hold_of(&ask.token) {
                 Some(hold) => {
-                    hold.expires = now.moment + ask.ttl;
+                    hold.lasts_until(now.moment + ask.ttl);
                     hold.block
                 }
                 None => {
@@ -157,7 +150,7 @@ impl Space {
         Ok(Reply::Granted(all))
     }
 
-    fn renew(&mut self, renew: &Renew, now: Now<'_>, effects: &mut Effects) -> Reply {
+    fn renew(&mut self, renew: &Renew, now: Now, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&renew.name) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
@@ -172,10 +165,10 @@ impl Space {
                 Reply::NotYours(LostReason::NotOurs)
             }
             Some(hold) => {
-                hold.expires = now.moment + renew.ttl;
+                hold.lasts_until(now.moment + renew.ttl);
                 hold.ttl_ms = millis(renew.ttl);
                 let block = (renew.block > 0 && waiters == 0).then(|| {
-                    let block = Block::after(self.last, now.clock.wall_us(), renew.block);
+                    let block = Block::after(self.last, now.wall_us, renew.block);
                     self.last = block.last();
                     block
                 });
@@ -189,7 +182,7 @@ impl Space {
         }
     }
 
-    fn release(&mut self, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
+    fn release(&mut self, release: &Release, now: Now, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&release.name) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
@@ -202,12 +195,7 @@ impl Space {
         reply
     }
 
-    pub(super) fn break_lease(
-        &mut self,
-        order: &Break,
-        now: Now<'_>,
-        effects: &mut Effects,
-    ) -> Broken {
+    pub(crate) fn break_lease(&mut self, order: &Break, now: Now, effects: &mut Effects) -> Broken {
         let Some(room) = self.rooms.get_mut(&order.name) else {
             return Broken { holders: Vec::new() };
         };
@@ -224,7 +212,7 @@ impl Space {
         Broken { holders }
     }
 
-    pub(super) fn inspect(&self, query: &Query, now: Moment) -> Vec<LockView> {
+    pub(crate) fn inspect(&self, query: &Query, now: Moment) -> Vec<LockView> {
         let wanted = |name: &Name| match query {
             Query::Name(one) => name == one,
             Query::Prefix { prefix, after, .. } => {
@@ -258,8 +246,15 @@ impl Space {
         views
     }
 
+    /// When the live lease of a token ends, for checks of what its holder believes.
+    #[cfg(test)]
+    pub(crate) fn expiry(&self, name: &Name, token: &Token, now: Moment) -> Option<Moment> {
+        let mut holds = self.rooms.get(name)?.holds.iter();
+        holds.find(|hold| hold.token == *token && hold.is_live(now)).map(|hold| hold.expires)
+    }
+
     /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
-    fn sweep(&mut self, now: Now<'_>, effects: &mut Effects) {
+    fn sweep(&mut self, now: Now, effects: &mut Effects) {
         if self.rooms.len() < SWEEP_FLOOR.max(2 * self.swept_len) {
             return;
         }
@@ -273,7 +268,7 @@ impl Space {
 }
 
 /// Ends what has expired and gives the name to the next live waiters. Every operation begins with this.
-fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now<'_>, effects: &mut Effects) {
+fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mut Effects) {
     for hold in room.take_expired(now.moment) {
         let what = match hold.condition {
             Condition::Sound | Condition::Broken => Observed::Expired,
@@ -295,10 +290,10 @@ fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now<'_>, effects:
 }
 
 /// Gives a lease; the room must admit it.
-fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now<'_>) -> Grant {
+fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) -> Grant {
     debug_assert!(room.admits(ask.mode), "BUG: the room is not free");
     let len = if ask.mode == Mode::Exclusive { ask.block } else { 1 };
-    let block = Block::after(*last, now.clock.wall_us(), len);
+    let block = Block::after(*last, now.wall_us, len);
     *last = block.last();
     let slot = room.free_slot(ask.mode);
     room.holds.push(Hold {
@@ -323,13 +318,15 @@ fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now<'
 }
 
 /// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
-fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now<'_>) -> Reply {
+fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
     match hold.condition {
         Condition::Broken => Reply::Gone(LostReason::Broken),
         Condition::Kept => Reply::Gone(LostReason::NotOurs),
         Condition::Sound if !hold.is_live(now.moment) => Reply::Gone(LostReason::Expired),
         Condition::Sound => {
-            hold.expires = now.moment + ask.ttl;
+            if rules::on(Rule::R4) {
+                hold.lasts_until(now.moment + ask.ttl);
+            }
             hold.ttl_ms = millis(ask.ttl);
             Reply::Granted(Grant {
                 blocks: smallvec::smallvec![hold.block],
@@ -342,9 +339,10 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now<'_>) -> Reply {
     }
 }
 
-fn leave(room: &mut Room, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
+fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) -> Reply {
     let name = &release.name;
-    if let Some(hold) = room.hold_of(&release.token) {
+    if let Some(at) = room.hold_to_release(&release.token) {
+        let hold = &mut room.holds[at];
         let (was_live, kept) = (hold.is_live(now.moment), hold.condition == Condition::Kept);
         let fence = Some(hold.block.first);
         if kept {
@@ -355,7 +353,7 @@ fn leave(room: &mut Room, release: &Release, now: Now<'_>, effects: &mut Effects
             hold.expires = now.moment + release.keep;
             return Reply::Released;
         }
-        room.remove_hold(&release.token);
+        room.holds.remove(at);
         effects.see(now, name, Observed::Released, &release.token, fence);
         // A lease within its lock delay has ended, but its holder has now come back to say so.
         return if was_live { Reply::Released } else { Reply::NotYours(LostReason::Expired) };

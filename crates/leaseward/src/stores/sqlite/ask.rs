@@ -63,7 +63,7 @@ impl Turn<'_> {
             Condition::Kept => Ok(Reply::Gone(LostReason::NotOurs)),
             Condition::Sound if !hold.is_live(now) => Ok(Reply::Gone(LostReason::Expired)),
             Condition::Sound => {
-                hold.expires = now + ask.ttl;
+                hold.lasts_until(now + ask.ttl);
                 hold.ttl_ms = row::millis(ask.ttl);
                 self.update_hold(&room.name, hold)?;
                 Ok(Reply::Granted(Grant {
@@ -96,7 +96,7 @@ impl Turn<'_> {
             let name = room.name.clone();
             let block = match room.hold_of(&ask.token) {
                 Some(hold) => {
-                    hold.expires = now + ask.ttl;
+                    hold.lasts_until(now + ask.ttl);
                     self.update_hold(&name, hold)?;
                     hold.block
                 }

@@ -31,7 +31,7 @@ impl Turn<'_> {
                 Ok(Reply::NotYours(LostReason::NotOurs))
             }
             Some(hold) => {
-                hold.expires = now + renew.ttl;
+                hold.lasts_until(now + renew.ttl);
                 hold.ttl_ms = row::millis(renew.ttl);
                 self.update_hold(&renew.name, hold)?;
                 Ok(Reply::Renewed(Renewal {

@@ -67,6 +67,11 @@ impl Hold {
         now < self.expires
     }
 
+    /// Moves its end, never to an earlier moment: its holder has been promised the later one.
+    pub(super) fn lasts_until(&mut self, moment: Moment) {
+        self.expires = self.expires.max(moment);
+    }
+
     /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
     pub(super) fn blocks_until(&self) -> Moment {
         match self.condition {
