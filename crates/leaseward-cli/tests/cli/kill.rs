@@ -117,7 +117,7 @@ fn a_lease_that_was_handed_over_is_long_enough_before_the_command_starts() {
 #[test]
 fn a_renewed_lease_lets_the_command_run_longer_than_its_ttl() {
     let place = Place::new();
-    let script = "i=0; while [ $i -lt 12 ]; do sleep 0.1; i=$((i+1)); done; exit 6";
-    let ran = place.hold(&["--ttl", "300ms", "x"], script).end();
+    let script = "i=0; while [ $i -lt 25 ]; do sleep 0.1; i=$((i+1)); done; exit 6";
+    let ran = place.hold(&["--ttl", "1s", "x"], script).end();
     assert_eq!(ran.code, 6, "{}", ran.err);
 }
