@@ -38,7 +38,7 @@ pub fn run(registered: &'static Registered, case: &Case, helpers: &Helpers) -> V
     };
     let runtime = runtime(case.pace, time);
     let verdict = runtime.block_on(async {
-        let fixture = Fixture::open(registered, time, helpers.clone()).await;
+        let fixture = Fixture::new(registered, time, helpers.clone());
         if let Some(need) = fixture.lacks(case.needs).await {
             return Verdict::NotApplicable(format!("`{}` has not {need}", registered.scheme));
         }

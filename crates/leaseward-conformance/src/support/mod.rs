@@ -4,6 +4,7 @@ mod bare;
 mod heard;
 mod logs;
 mod taker;
+mod thread;
 mod wait;
 mod witness;
 
@@ -17,7 +18,8 @@ pub use self::{
     heard::Heard,
     logs::Logs,
     taker::Taker,
-    wait::{eventually, queue_of, view},
+    thread::{join, on_own_runtime},
+    wait::{eventually, poll_once, queue_of, view},
     witness::{Crowd, Witness},
 };
 

@@ -5,15 +5,16 @@ use std::{path::Path, process::Stdio};
 use leaseward::Fence;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    sync::mpsc,
 };
 
 /// A `lock-taker` process. Killed when dropped.
 #[derive(Debug)]
 pub struct Taker {
     child: Child,
-    says: Lines<BufReader<ChildStdout>>,
+    says: mpsc::UnboundedReceiver<String>,
     told: ChildStdin,
 }
 
@@ -27,7 +28,16 @@ impl Taker {
             .kill_on_drop(true)
             .spawn()
             .expect("the lock-taker starts");
-        let says = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        // Read at once: a full pipe would stop it in the middle of what it does.
+        let (tell, says) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
         let told = child.stdin.take().expect("piped");
         let mut taker = Self { child, says, told };
         taker.hears("ready").await;
@@ -43,7 +53,7 @@ impl Taker {
 
     /// The next thing it says, which must begin so; what follows.
     pub async fn hears(&mut self, beginning: &str) -> String {
-        let line = self.says.next_line().await.expect("its output can be read");
+        let line = self.says.recv().await;
         let line = line.unwrap_or_else(|| panic!("`{beginning}` was expected, not its end"));
         match line.strip_prefix(beginning) {
             Some(rest) => rest.trim_start().to_owned(),
@@ -54,7 +64,7 @@ impl Taker {
     /// The rest of what it said before it ended.
     pub async fn last_words(&mut self) -> Vec<String> {
         let mut words = Vec::new();
-        while let Some(line) = self.says.next_line().await.expect("its output can be read") {
+        while let Some(line) = self.says.recv().await {
             words.push(line);
         }
         words

@@ -1,6 +1,6 @@
 //! Waiting for something to be so, without guessing how long it takes.
 
-use std::time::Duration;
+use std::{pin::Pin, task::Poll, time::Duration};
 
 use leaseward::{
     Locks, Name,
@@ -41,4 +41,15 @@ pub async fn queue_of(locks: &Locks, name: &str, len: usize) {
         view(locks, name).await.waiters.len() == len
     })
     .await;
+}
+
+/// Polls something once.
+pub async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| {
+        Poll::Ready(match Pin::new(&mut *future).poll(cx) {
+            Poll::Ready(out) => Some(out),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }
