@@ -212,6 +212,15 @@ impl Guard {
         self.lease.clone()
     }
 
+    /// When it was acquired.
+    pub(crate) fn since(&self) -> Moment {
+        self.since
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn crate::clock::Clock> {
+        &self.lease.engine.clock
+    }
+
     pub(crate) fn token_prefix(&self) -> String {
         self.lease.bid.token.prefix()
     }
@@ -236,7 +245,8 @@ impl Guard {
         self.extend(self.ttl()).await
     }
 
-    /// Makes this renewal last for another time than the TTL; later ones last for the TTL again.
+    /// Makes this renewal last for another time than the TTL; later ones last for the TTL again. Never ends the lease
+    /// sooner than it would have ended.
     ///
     /// # Errors
     /// As [`renew`](Guard::renew); [`ErrorKind::InvalidInput`] or [`ErrorKind::Unsupported`] if the store cannot keep
@@ -260,9 +270,10 @@ impl Guard {
     pub async fn release(mut self) -> Result<Release, Error> {
         self.is_done = true;
         let (engine, bid) = (self.lease.engine.clone(), self.lease.bid.clone());
-        let held = engine.clock.now().since(self.since);
+        let now = engine.clock.now();
+        let held = now.since(self.since);
         bid.clear_fence(self.fence());
-        let outcome = engine.release(&bid).await;
+        let outcome = engine.release(&bid, now).await;
         match &outcome {
             Ok(Release::Released) => engine.events.released(&bid, self.fence(), held),
             Ok(Release::AlreadyExpired) => {
@@ -297,14 +308,15 @@ impl Drop for Guard {
             return;
         }
         let Lease { engine, bid, fence } = &self.lease;
-        let held = engine.clock.now().since(self.since);
+        let now = engine.clock.now();
+        let held = now.since(self.since);
         bid.clear_fence(*fence);
-        if bid.is_held_at(engine.clock.now()) {
+        if bid.is_held_at(now) {
             engine.events.released(bid, *fence, held);
         } else {
             engine.events.expired_before_release(bid, *fence, held);
         }
-        engine.release_unseen(bid);
+        engine.release_unseen(bid, now);
     }
 }
 

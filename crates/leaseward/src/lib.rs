@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![deny(missing_docs)]
 
+mod audit;
+pub mod blocking;
 pub mod clock;
 mod election;
 mod engine;
@@ -15,10 +17,14 @@ mod locks;
 mod multi;
 mod name;
 mod observe;
+mod rules;
+#[cfg(all(unix, feature = "signal"))]
+mod signal;
 pub mod store;
 pub mod stores;
 mod token;
 
+pub use audit::AuditLog;
 pub use election::{Election, Followed, Leader, LeaderView};
 pub use engine::order::OrderCheck;
 pub use error::{Error, ErrorKind};

@@ -72,18 +72,25 @@ pub(crate) struct Options {
     mode: Mode,
     ttl: Duration,
     pub(crate) wait: Option<Duration>,
+    owner: Option<OwnerId>,
+    /// What few locks set; apart, so that the others are cheap to make.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Clone, Default)]
+struct Rare {
     renew: Renewing,
     max_hold: Option<Duration>,
     min_hold: Option<Duration>,
     lock_delay: Option<Duration>,
     value: Option<Vec<u8>>,
-    owner: Option<OwnerId>,
     retry: Option<Retry>,
     on_danger: Option<OnDanger>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 enum Renewing {
+    #[default]
     ThirdOfTtl,
     Every(Duration),
     Off,
@@ -98,19 +105,11 @@ struct Retry {
 
 impl Options {
     pub(crate) fn new(mode: Mode) -> Self {
-        Self {
-            mode,
-            ttl: TTL_DEFAULT,
-            wait: None,
-            renew: Renewing::ThirdOfTtl,
-            max_hold: None,
-            min_hold: None,
-            lock_delay: None,
-            value: None,
-            owner: None,
-            retry: None,
-            on_danger: None,
-        }
+        Self { mode, ttl: TTL_DEFAULT, wait: None, owner: None, rare: None }
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// Checks everything against limits and the store, before anything is asked of it.
@@ -121,44 +120,20 @@ impl Options {
             return Err(invalid("a wait of more than a year is out of range")
                 .hint("leave the wait out to wait as long as it takes"));
         }
-        let renew = match self.renew {
-            Renewing::Off => Duration::ZERO,
-            Renewing::ThirdOfTtl => ttl / RENEWALS_PER_TTL,
-            Renewing::Every(every) if every < RENEW_MIN || every >= ttl => {
-                return Err(invalid(
-                    "the renewal interval must be at least 10 ms and below the TTL",
-                )
-                .hint("a third of the TTL is the default; `no_renewal` turns it off"));
-            }
-            Renewing::Every(every) => every,
-        };
-        if self.min_hold.is_some() && !capability.min_hold {
-            return Err(unsupported("a minimum hold"));
-        }
-        if self.lock_delay.is_some() && !capability.lock_delay {
-            return Err(unsupported("a lock delay"));
-        }
-        if self.value.is_some() && !capability.value {
-            return Err(unsupported("a value on a lease"));
-        }
-        Ok(Spec {
+        let spec = Spec {
             mode: self.mode,
             if_busy,
             ttl_ms: millis("TTL", ttl)?,
-            renew_ms: millis("renewal interval", renew)?,
-            max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
-            min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
-            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
-            extras: self.extras()?,
-        })
-    }
-
-    fn extras(&self) -> Result<Option<Arc<Extras>>, Error> {
-        if self.value.is_none() && self.on_danger.is_none() {
-            return Ok(None);
+            renew_ms: millis("renewal interval", ttl / RENEWALS_PER_TTL)?,
+            max_hold_ms: 0,
+            min_hold_ms: 0,
+            lock_delay_ms: 0,
+            extras: None,
+        };
+        match &self.rare {
+            None => Ok(spec),
+            Some(rare) => rare.apply(spec, capability),
         }
-        let value = self.value.as_deref().map(Value::new).transpose()?;
-        Ok(Some(Arc::new(Extras { value, on_danger: self.on_danger.clone() })))
     }
 
     pub(crate) fn with_ttl(mut self, ttl: Duration) -> Self {
@@ -168,6 +143,39 @@ impl Options {
 
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         self.owner.clone().or_else(OwnerId::current_task)
+    }
+}
+
+impl Rare {
+    fn apply(&self, mut spec: Spec, capability: &Capability) -> Result<Spec, Error> {
+        match self.renew {
+            Renewing::ThirdOfTtl => {}
+            Renewing::Off => spec.renew_ms = 0,
+            Renewing::Every(every) if every < RENEW_MIN || every >= spec.ttl() => {
+                return Err(invalid(
+                    "the renewal interval must be at least 10 ms and below the TTL",
+                )
+                .hint("a third of the TTL is the default; `no_renewal` turns it off"));
+            }
+            Renewing::Every(every) => spec.renew_ms = millis("renewal interval", every)?,
+        }
+        if self.min_hold.is_some() && !capability.min_hold {
+            return Err(unsupported("a minimum hold"));
+        }
+        if self.lock_delay.is_some() && !capability.lock_delay {
+            return Err(unsupported("a lock delay"));
+        }
+        if self.value.is_some() && !capability.value {
+            return Err(unsupported("a value on a lease"));
+        }
+        spec.max_hold_ms = millis("longest hold", self.max_hold.unwrap_or_default())?;
+        spec.min_hold_ms = millis("minimum hold", self.min_hold.unwrap_or_default())?;
+        spec.lock_delay_ms = millis("lock delay", self.lock_delay.unwrap_or_default())?;
+        if self.value.is_some() || self.on_danger.is_some() {
+            let value = self.value.as_deref().map(Value::new).transpose()?;
+            spec.extras = Some(Arc::new(Extras { value, on_danger: self.on_danger.clone() }));
+        }
+        Ok(spec)
     }
 }
 
@@ -203,39 +211,39 @@ impl Lock {
 
     /// Renews this often instead of every third of the TTL.
     pub fn renew_every(mut self, every: Duration) -> Self {
-        self.options.renew = Renewing::Every(every);
+        self.options.rare().renew = Renewing::Every(every);
         self
     }
 
     /// Does not renew in the background: the lease ends after its TTL unless renewed by hand.
     pub fn no_renewal(mut self) -> Self {
-        self.options.renew = Renewing::Off;
+        self.options.rare().renew = Renewing::Off;
         self
     }
 
     /// Stops renewing after this long, so that work that hangs does not hold the name for ever.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
+        self.options.rare().max_hold = Some(max_hold);
         self
     }
 
     /// Keeps the name held at least this long, even if it is released sooner: for cron jobs on machines whose clocks
     /// differ.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
-        self.options.min_hold = Some(min_hold);
+        self.options.rare().min_hold = Some(min_hold);
         self
     }
 
     /// Keeps the name blocked this long after its holder vanished, so that requests of its still under way can arrive
     /// first. A release frees it at once.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.options.lock_delay = Some(delay);
+        self.options.rare().lock_delay = Some(delay);
         self
     }
 
     /// Up to 1 KiB that is shown to whoever looks at the lock.
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
-        self.options.value = Some(value.as_ref().to_owned());
+        self.options.rare().value = Some(value.as_ref().to_owned());
         self
     }
 
@@ -246,15 +254,21 @@ impl Lock {
         self
     }
 
+    /// Sets the owner unless the caller has named one.
+    pub(crate) fn owned_by_default(mut self, owner: OwnerId) -> Self {
+        self.options.owner.get_or_insert(owner);
+        self
+    }
+
     /// Tries up to so many times, with full jitter between `base` and `cap`, instead of standing in the queue.
     pub fn retry(mut self, base: Duration, cap: Duration, attempts: u32) -> Self {
-        self.options.retry = Some(Retry { base, cap, attempts });
+        self.options.rare().retry = Some(Retry { base, cap, attempts });
         self
     }
 
     /// Calls back shortly before the lease ends because its renewals fail.
     pub fn on_danger(mut self, callback: impl Fn(Danger) + Send + Sync + 'static) -> Self {
-        self.options.on_danger = Some(Arc::new(callback));
+        self.options.rare().on_danger = Some(Arc::new(callback));
         self
     }
 
@@ -273,7 +287,7 @@ impl Lock {
     /// Cancel safe: dropped, it leaves the queue, and a lease already on its way is given back.
     /// (`cancellation::a_dropped_acquire_leaves_the_queue`)
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        if let Some(retry) = self.options.retry {
+        if let Some(retry) = self.options.rare.as_ref().and_then(|rare| rare.retry) {
             return self.acquire_by_retry(retry).await;
         }
         match self.ask(IfBusy::Queue).await? {
@@ -374,6 +388,10 @@ where
     std::future::poll_fn(|cx| {
         let gone = |reason| Poll::Ready(Err(lost_error(lease.name(), reason)));
         if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+            return gone(reason);
+        }
+        // The deadline may have passed without anybody having been told yet.
+        if let Some(reason) = lease.lost_now() {
             return gone(reason);
         }
         let polled = work.as_mut().poll(cx);

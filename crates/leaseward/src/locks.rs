@@ -223,7 +223,7 @@ impl Locks {
         let renew = Renew { name: name.clone(), token: token.clone(), ttl: handle.ttl(), block: 0 };
         let lost = |reason| crate::guard::lost_error(&name, reason);
         let (sent, answer) = engine
-            .submit(Which::Renewals, Operation::Renew(renew), smallvec::SmallVec::new())
+            .submit(Which::Renewals, Operation::Renew(renew), Vec::new(), engine.clock.now())
             .await
             .ok_or_else(|| Error::new(ErrorKind::ShutDown, "the runtime has shut down"))?;
         let renewal = match answer? {

@@ -73,3 +73,23 @@ async fn renewal_keeps_it_and_without_it_is_lost() {
     assert!(kept.is_held());
     assert_eq!(gone.release().await.expect("answered"), Release::AlreadyExpired);
 }
+
+/// A store that answers at once must not let one task keep a thread for itself.
+#[tokio::test(flavor = "current_thread")]
+async fn a_busy_loop_lets_other_tasks_run() {
+    let locks = connect("memory:").await.expect("opens");
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let busy = {
+        let is_over = is_over.clone();
+        tokio::spawn(async move {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let guard = locks.lock("x").acquire().await.expect("free");
+                guard.release().await.expect("ours");
+            }
+        })
+    };
+    tokio::spawn(async move { is_over.store(true, std::sync::atomic::Ordering::Relaxed) })
+        .await
+        .expect("gets its turn");
+    busy.await.expect("ends");
+}

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::{
     Engine,
     bid::{Bid, BidState, Outcome},
-    claim::Decision,
+    claim::{self, Decision},
     cohort::{Cohort, HandOver},
     lane::{Job, Target, Which},
     table::Shard,
@@ -34,8 +34,8 @@ const ASK_AGAIN_MAX: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct After {
     pub(super) tell: SmallVec<[(oneshot::Sender<Outcome>, Outcome); 1]>,
-    pub(super) asks: SmallVec<[Job; 2]>,
-    pub(super) renewals: SmallVec<[Job; 1]>,
+    pub(super) asks: Vec<Job>,
+    pub(super) renewals: Vec<Job>,
 }
 
 impl After {
@@ -54,24 +54,31 @@ impl After {
 }
 
 impl Engine {
-    pub(super) fn dispatch(self: &Arc<Self>, target: Target, sent: Moment, answer: Answer) {
+    /// Takes an answer to whoever it is for; `now` is when it came.
+    pub(super) fn dispatch(
+        self: &Arc<Self>,
+        target: Target,
+        sent: Moment,
+        answer: Answer,
+        now: Moment,
+    ) {
         self.note_health(answer.as_ref().err());
         match target {
-            Target::Ask(bid) => self.ask_answered(&bid, sent, answer),
-            Target::Renew(bid) => self.renewal_answered(&bid, sent, &answer, false),
-            Target::Reserve(bid) => self.renewal_answered(&bid, sent, &answer, true),
+            Target::Ask(bid) => self.ask_answered(&bid, sent, answer, now),
+            Target::Renew(bid) => self.renewal_answered(&bid, sent, &answer, now, false),
+            Target::Reserve(bid) => self.renewal_answered(&bid, sent, &answer, now, true),
             Target::RenewAndTell(bid, tell) => {
-                self.renewal_answered(&bid, sent, &answer, false);
+                self.renewal_answered(&bid, sent, &answer, now, false);
                 let _ = tell.send((sent, answer));
             }
-            Target::Tell(tell, operation) => {
+            Target::Tell(tell, undo) => {
                 if let Err((_, Ok(Reply::Granted(_)))) = tell.send((sent, answer))
-                    && let Operation::Ask(ask) = operation
+                    && let Some(ask) = undo
                 {
                     self.give_back(&ask);
                 }
             }
-            Target::Forget(operation) => self.release_answered(operation, answer),
+            Target::Forget(release) => self.release_answered(*release, answer),
         }
     }
 
@@ -104,8 +111,13 @@ impl Engine {
         }
     }
 
-    fn ask_answered(self: &Arc<Self>, bid: &Arc<Bid>, sent: Moment, answer: Answer) {
-        let now = self.clock.now();
+    pub(super) fn ask_answered(
+        self: &Arc<Self>,
+        bid: &Arc<Bid>,
+        sent: Moment,
+        answer: Answer,
+        now: Moment,
+    ) {
         let mut after = After::default();
         let mut shard = self.table.lock(&bid.name);
         {
@@ -124,11 +136,14 @@ impl Engine {
             Ok(Reply::Queued(place)) => self.place_given(bid, sent, place, now, &mut after),
             Ok(Reply::Busy(standing)) if bid.spec.if_busy == IfBusy::Tell => {
                 let mut state = bid.state.lock();
-                if let Some(waiter) = state.next_waiter() {
-                    after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                // Whoever tried may have gone, and its token with it.
+                if !state.claim.is_ended() {
+                    if let Some(waiter) = state.next_waiter() {
+                        after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                    }
+                    state.claim.end();
+                    self.bury(&mut shard, bid, state);
                 }
-                state.claim.end();
-                self.bury(&mut shard, bid, state);
             }
             Ok(Reply::Busy(standing)) => {
                 let mut state = bid.state.lock();
@@ -188,7 +203,15 @@ impl Engine {
         after: &mut After,
     ) {
         let mut state = bid.state.lock();
+        if state.claim.is_held() {
+            // A push came first: the lease is ours whatever became of this ask.
+            return;
+        }
         if state.claim.is_ended() {
+            // Its release may have overtaken it: no ghost is left behind for a whole TTL.
+            if error.kind() == ErrorKind::Indeterminate {
+                after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
+            }
             return;
         }
         state.failures += 1;
@@ -216,9 +239,9 @@ impl Engine {
         bid: &Arc<Bid>,
         sent: Moment,
         answer: &Answer,
+        now: Moment,
         is_reservation: bool,
     ) {
-        let now = self.clock.now();
         let mut after = After::default();
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
@@ -312,19 +335,14 @@ impl Engine {
         after: &mut After,
     ) {
         let mut state = bid.state.lock();
-        bid.set_deadline(deadline);
-        state.slot = grant.slot;
-        state.standing = None;
-        state.failures = 0;
-        state.is_open = self.cohorts && bid.spec.mode == crate::Mode::Exclusive;
-        let cohort = Cohort::new(grant.blocks[0], grant.waiters, now);
-        state.cohort = Some(cohort);
         let Some(waiter) = state.next_waiter() else {
             drop(state);
             after.asks.push(self.discard(shard, bid));
             return;
         };
-        self.seat(bid, &mut state, waiter, cohort.fence(), now, after);
+        self.open_lease(bid, &mut state, grant, deadline, now);
+        let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
+        after.tell.push((waiter.tell, Outcome::Granted(guard)));
         if state.waiters.is_empty() {
             // Its memory is not needed any more, and most leases never have a second waiter.
             state.waiters = std::collections::VecDeque::new();
@@ -335,27 +353,48 @@ impl Engine {
             after.renewals.push(self.renewal(bid, bid.spec.ttl()));
         }
         after.renewals.extend(self.reserve_ahead(bid, &mut state));
-        let due = self.next_due(bid, &state, now);
-        self.keeper.adopt(bid, &mut state, due, now);
+        self.keep(bid, &mut state, now);
     }
 
-    /// Makes a waiter the holder.
+    /// Writes down what a grant gave.
+    pub(super) fn open_lease(
+        &self,
+        bid: &Bid,
+        state: &mut BidState,
+        grant: &Grant,
+        deadline: Moment,
+        now: Moment,
+    ) {
+        bid.set_deadline(deadline);
+        state.slot = grant.slot;
+        state.standing = None;
+        state.failures = 0;
+        state.is_open = self.cohorts && bid.spec.mode == crate::Mode::Exclusive;
+        state.cohort = Some(Cohort::new(grant.blocks[0], grant.waiters, now));
+    }
+
+    /// Has the keeper mind a lease that has just begun.
+    pub(super) fn keep(&self, bid: &Arc<Bid>, state: &mut BidState, now: Moment) {
+        let due = self.next_due(bid, state, now);
+        self.keeper.adopt(bid, state, due, now);
+    }
+
+    /// Makes somebody the holder, with the cohort's present fence.
     pub(super) fn seat(
         self: &Arc<Self>,
         bid: &Arc<Bid>,
         state: &mut BidState,
-        waiter: super::bid::Waiter,
-        fence: crate::Fence,
+        owner: Option<crate::OwnerId>,
+        span: Option<Box<tracing::Span>>,
         now: Moment,
-        after: &mut After,
-    ) {
+    ) -> Guard {
         state.is_taken = true;
         state.is_passing = false;
-        state.owner = waiter.owner;
-        state.span = waiter.span;
+        state.owner = owner;
+        state.span = span;
         state.since = now;
-        let guard = Guard::new(self.clone(), bid.clone(), fence, state.slot, now);
-        after.tell.push((waiter.tell, Outcome::Granted(guard)));
+        let fence = state.cohort.as_ref().map_or(crate::Fence::ZERO, Cohort::fence);
+        Guard::new(self.clone(), bid.clone(), fence, state.slot, now)
     }
 
     /// A reservation came back while nobody here held the lease: now it can be passed on, or must be given back.
@@ -374,8 +413,9 @@ impl Engine {
         let hand_over =
             state.cohort.as_mut().map_or(HandOver::GiveBack, |c| c.hand_over(now, deadline, false));
         match (hand_over, state.next_waiter()) {
-            (HandOver::Pass(fence), Some(waiter)) => {
-                self.seat(bid, &mut state, waiter, fence, now, after);
+            (HandOver::Pass, Some(waiter)) => {
+                let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
+                after.tell.push((waiter.tell, Outcome::Granted(guard)));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
             }
             (_, waiter) => {
@@ -442,7 +482,8 @@ impl Engine {
         if waiters.is_empty() {
             return;
         }
-        let (bid, job) = self.new_bid(old.name.clone(), waiters);
+        let token = claim::token_after(&old.token, self.new_token());
+        let (bid, job) = self.new_bid(old.name.clone(), token, waiters);
         shard.insert(bid);
         after.asks.push(job);
     }
@@ -475,6 +516,7 @@ const FREE_SLACK: Duration = Duration::from_millis(1);
 
 /// A release nobody waits for.
 pub(super) fn release_job(name: crate::Name, token: crate::Token, keep: Duration) -> Job {
-    let operation = Operation::Release(crate::store::Release { name, token, keep });
-    Job { operation: operation.clone(), target: Target::Forget(operation) }
+    let release = crate::store::Release { name, token, keep };
+    let target = Target::Forget(Box::new(release.clone()));
+    Job { operation: Operation::Release(release), target }
 }

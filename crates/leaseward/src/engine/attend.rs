@@ -11,7 +11,6 @@ use super::{
     lane::{Job, Target},
 };
 use crate::{
-    LostReason,
     clock::Moment,
     guard::Danger,
     store::{Operation, Renew},
@@ -177,55 +176,6 @@ impl Engine {
         drop(state);
         drop(shard);
         after.run(self);
-    }
-
-    /// Ends everything: leases are given back, waiters told.
-    pub(crate) async fn shut_down(self: &Arc<Self>) {
-        if self.closed.swap(true, std::sync::atomic::Ordering::AcqRel) {
-            return;
-        }
-        let mut releases = Vec::new();
-        for bid in self.table.all() {
-            let shard = self.table.lock(&bid.name);
-            let mut state = bid.state.lock();
-            if state.claim.is_ended() {
-                continue;
-            }
-            let waiters = std::mem::take(&mut state.waiters);
-            drop(state);
-            drop(shard);
-            for waiter in waiters {
-                let outcome = super::bid::Outcome::Failed(self.check_open().expect_err("closed"));
-                let _ = waiter.tell.send(outcome);
-            }
-            releases.push(self.release_at_shutdown(&bid));
-        }
-        for release in releases {
-            // Bounded: a release never hangs.
-            let _ = release.await;
-        }
-        self.store.close().await;
-    }
-
-    fn release_at_shutdown(self: &Arc<Self>, bid: &Arc<Bid>) -> impl Future<Output = ()> + use<> {
-        let engine = self.clone();
-        let bid = bid.clone();
-        let keep = {
-            let state = bid.state.lock();
-            engine.min_hold_left(&bid, &state)
-        };
-        bid.end(LostReason::ShutDown);
-        let mut shard = engine.table.lock(&bid.name);
-        let job = engine.discard(&mut shard, &bid);
-        drop(shard);
-        let Operation::Release(mut release) = job.operation else {
-            unreachable!("BUG: discarding ends in a release")
-        };
-        release.keep = keep;
-        let deadline = bid.deadline();
-        async move {
-            let _ = engine.release_until_known(release, deadline, smallvec::SmallVec::new()).await;
-        }
     }
 }
 

@@ -126,6 +126,8 @@ pub(crate) struct BidState {
     pub(crate) owner: Option<OwnerId>,
     /// Whether a guard of this process holds it now.
     pub(crate) is_taken: bool,
+    /// Its caller is at hand, though not among the waiters: it is being asked for the first time.
+    pub(crate) has_caller: bool,
     /// Local callers may join it. Not so for tries, attached leases, shared ones and permits.
     pub(crate) is_open: bool,
     pub(crate) slot: Option<u32>,
@@ -229,6 +231,7 @@ impl BidState {
             waiters,
             owner: None,
             is_taken: false,
+            has_caller: false,
             is_open,
             slot: None,
             due: Moment::NEVER,

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::rules::{self, Rule};
 use crate::{
-    Fence, LostReason,
+    Fence, LostReason, Token,
     clock::Moment,
+    rules::{self, Rule},
     store::{Evidence, Grant, Renewal, timing},
 };
 
@@ -53,6 +53,11 @@ pub(crate) enum Decision {
     Lost(LostReason),
     /// Release this token: nobody here wants what it was given.
     GiveBack,
+}
+
+/// The token of an acquisition that follows one whose token is dead: never the same again (R7).
+pub(crate) fn token_after(dead: &Token, fresh: Token) -> Token {
+    if rules::on(Rule::R7) { fresh } else { dead.clone() }
 }
 
 /// When a lease ends for its holder, counted from the sending of a request.
@@ -194,7 +199,7 @@ impl Claim {
     fn start(&mut self, fence: Fence, deadline: Moment, ttl: Duration, now: Moment) -> Decision {
         // R3: a deadline too near to be useful is no start, and no reason to forget the grant either.
         if deadline.since(now) < ttl / USEFUL_SHARE {
-            return Decision::Ask;
+            return if rules::on(Rule::R3) { Decision::Ask } else { Decision::Nothing };
         }
         self.phase = Phase::Held { fence, deadline };
         Decision::Start { deadline }

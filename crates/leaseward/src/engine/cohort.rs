@@ -6,8 +6,11 @@
 
 use std::time::Duration;
 
-use super::rules::{self, Rule};
-use crate::{Block, Fence, clock::Moment};
+use crate::{
+    Block, Fence,
+    clock::Moment,
+    rules::{self, Rule},
+};
 
 /// The most fences one grant reserves. A larger block makes a counter outrun the clock sooner (R13).
 pub(crate) const BLOCK_MAX: u32 = 64;
@@ -38,8 +41,8 @@ pub(crate) struct Cohort {
 /// What becomes of a lease that its local holder gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandOver {
-    /// The next local waiter has it, with this fence.
-    Pass(Fence),
+    /// The next local waiter has it, with the fence that is now the cohort's.
+    Pass,
     /// The next local waiter has it as soon as fences have been reserved.
     Reserve,
     /// It goes back to the store.
@@ -81,7 +84,7 @@ impl Cohort {
         {
             self.current = block.first;
             self.left = block.len - 1;
-            return HandOver::Pass(self.current);
+            return HandOver::Pass;
         }
         if self.left == 0 && rules::on(Rule::R10) {
             let can_reserve = reserves && !self.others_wait;
@@ -89,7 +92,7 @@ impl Cohort {
         }
         self.left = self.left.saturating_sub(1);
         self.current = Fence::new(self.current.get() + 1);
-        HandOver::Pass(self.current)
+        HandOver::Pass
     }
 
     /// How many fences to reserve ahead now, 0 for none; marks the reservation as under way.
@@ -106,8 +109,9 @@ impl Cohort {
     /// A renewal was answered: who waits, and perhaps the next fences.
     pub(crate) fn renewed(&mut self, waiters: u32, block: Option<Block>) {
         self.others_wait = waiters > 0;
-        if block.is_some() {
-            self.spare = block;
+        // An answer that came late or twice names fences that are in use already.
+        if let Some(block) = block.filter(|block| block.first > self.current) {
+            self.spare = Some(block);
         }
     }
 
@@ -134,8 +138,10 @@ mod tests {
     #[test]
     fn passes_the_fences_of_its_block_and_no_more() {
         let mut cohort = cohort(10, 3, 0);
-        assert_eq!(cohort.hand_over(at(1), FAR, false), HandOver::Pass(Fence::new(11)));
-        assert_eq!(cohort.hand_over(at(2), FAR, false), HandOver::Pass(Fence::new(12)));
+        assert_eq!(cohort.hand_over(at(1), FAR, false), HandOver::Pass);
+        assert_eq!(cohort.fence(), Fence::new(11));
+        assert_eq!(cohort.hand_over(at(2), FAR, false), HandOver::Pass);
+        assert_eq!(cohort.fence(), Fence::new(12));
         assert_eq!(cohort.hand_over(at(3), FAR, false), HandOver::GiveBack);
     }
 
@@ -147,13 +153,26 @@ mod tests {
         assert_eq!(cohort.hand_over(at(1), FAR, true), HandOver::Reserve);
         cohort.reserved();
         cohort.renewed(0, Some(Block { first: Fence::new(90), len: 5 }));
-        assert_eq!(cohort.hand_over(at(1), FAR, true), HandOver::Pass(Fence::new(90)));
+        assert_eq!(cohort.hand_over(at(1), FAR, true), HandOver::Pass);
+        assert_eq!(cohort.fence(), Fence::new(90));
+    }
+
+    #[test]
+    fn takes_no_fences_twice() {
+        let mut cohort = cohort(10, 1, 0);
+        let next = Some(Block { first: Fence::new(90), len: 1 });
+        cohort.renewed(0, next);
+        assert_eq!(cohort.hand_over(at(1), FAR, true), HandOver::Pass);
+        assert_eq!(cohort.fence(), Fence::new(90));
+        cohort.renewed(0, next);
+        assert_eq!(cohort.hand_over(at(2), FAR, true), HandOver::Reserve);
     }
 
     #[test]
     fn ends_its_turn_when_another_process_waits() {
         let mut cohort = cohort(10, 64, 1);
-        assert_eq!(cohort.hand_over(at(1_000), FAR, true), HandOver::Pass(Fence::new(11)));
+        assert_eq!(cohort.hand_over(at(1_000), FAR, true), HandOver::Pass);
+        assert_eq!(cohort.fence(), Fence::new(11));
         assert_eq!(cohort.hand_over(at(1_001), FAR, true), HandOver::GiveBack);
     }
 

@@ -13,14 +13,16 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use super::{
     Engine,
     bid::{Bid, BidState, Outcome, Spec, Waiter},
+    claim::Decision,
     cohort,
+    direct::Direct,
     lane::{Drive, Job, Target, Which},
 };
 use crate::{
     Error, ErrorKind, Mode, Name,
     clock::{Clock, Moment},
     guard::OwnerId,
-    store::{Ask, Blocks, IfBusy, Operation, Standing},
+    store::{Ask, Blocks, IfBusy, Operation, Reply, Standing},
 };
 
 /// What a caller wants.
@@ -77,28 +79,23 @@ impl Engine {
     /// Cancelled, it leaves the queue, and gives back a lease that was on its way.
     pub(crate) async fn acquire(self: &Arc<Self>, request: Request) -> Result<Outcome, Error> {
         self.check_open()?;
+        // A store that answers at once never makes its caller wait: a loop over a free name must still let other tasks
+        // run, the keeper that renews leases among them.
+        tokio::task::coop::consume_budget().await;
         let Request { name, spec, owner, limit } = request;
         let began = self.clock.now();
         let ttl = spec.ttl();
         self.order.check(owner.as_ref(), &name)?;
-        let (mut waiting, drive) = self.enter(name, spec, owner)?;
-        let finished = until(&self.clock, limit, waiting.wait(drive)).await;
-        let Some(outcome) = finished else {
-            let standing = self.standing(&waiting.name, waiting.id);
-            self.events.timed_out(&waiting.name, self.clock.now().since(began));
-            return Err(timed_out(&waiting.name, standing));
+        let outcome = match self.enter(&name, spec, owner.clone(), began)? {
+            Entered::Told(outcome) => outcome,
+            Entered::Waits(waiting, drive) => self.wait(waiting, drive, limit, began).await?,
         };
-        let outcome = outcome?;
         match &outcome {
             Outcome::Granted(guard) => {
-                let now = self.clock.now();
-                self.order.acquired(waiting.owner.as_ref(), &waiting.name);
-                if waiting.had_to_wait {
-                    self.events.waited(now.since(began));
-                }
-                self.events.acquired(guard, now.since(began), ttl);
+                self.order.acquired(owner.as_ref(), &name);
+                self.events.acquired(guard, guard.since().since(began), ttl);
             }
-            Outcome::Busy(_) => self.events.refused(&waiting.name),
+            Outcome::Busy(_) => self.events.refused(&name),
             Outcome::Failed(_) => {}
         }
         match outcome {
@@ -107,12 +104,111 @@ impl Engine {
         }
     }
 
+    async fn wait(
+        self: &Arc<Self>,
+        mut waiting: Waiting,
+        drive: Option<Drive>,
+        limit: Option<Moment>,
+        began: Moment,
+    ) -> Result<Outcome, Error> {
+        let told = until(&self.clock, limit, waiting.wait(drive)).await;
+        let waited = self.clock.now().since(began);
+        if waiting.had_to_wait {
+            self.events.waited(waited);
+        }
+        told.unwrap_or_else(|| {
+            self.events.timed_out(&waiting.name, waited);
+            Err(timed_out(&waiting.name, self.standing(&waiting.name, waiting.id)))
+        })
+    }
+
     fn enter(
         self: &Arc<Self>,
-        name: Name,
+        name: &Name,
         spec: Spec,
         owner: Option<OwnerId>,
-    ) -> Result<(Waiting, Option<Drive>), Error> {
+        now: Moment,
+    ) -> Result<Entered, Error> {
+        let mut shard = self.table.lock(name);
+        let joins = self.cohorts && spec.mode == Mode::Exclusive;
+        if joins && !shard.bids(name).is_empty() {
+            let (waiter, waiting) = self.waiter(name, spec, owner);
+            let waiter = match self.join(shard.bids(name), waiter) {
+                Joined::Yes(job) => {
+                    drop(shard);
+                    let drive = job.map(|job| self.send(Which::Renewals, [job]));
+                    return Ok(Entered::Waits(waiting, drive));
+                }
+                Joined::No(waiter) => waiter,
+            };
+            self.admit()?;
+            let (bid, job) = self.new_bid(name.clone(), self.new_token(), VecDeque::from([waiter]));
+            shard.insert(bid);
+            drop(shard);
+            return Ok(Entered::Waits(waiting, Some(self.send(Which::Asks, [job]))));
+        }
+        self.admit()?;
+        let (bid, ask) = self.sole_bid(name.clone(), spec, now);
+        shard.insert(bid.clone());
+        drop(shard);
+        Ok(self.ask_first(&bid, ask, owner, now))
+    }
+
+    /// Sends the first ask of a bid whose caller is at hand: told at once, or registered as a waiter.
+    fn ask_first(
+        self: &Arc<Self>,
+        bid: &Arc<Bid>,
+        ask: Operation,
+        owner: Option<OwnerId>,
+        began: Moment,
+    ) -> Entered {
+        let direct = self.send_direct(Which::Asks, ask, began);
+        let now = self.clock.now();
+        if let Direct::Answered(sent, Ok(Reply::Granted(grant))) = &direct {
+            let shard = self.table.lock(&bid.name);
+            let mut state = bid.state.lock();
+            if let Decision::Start { deadline } = state.claim.granted(*sent, grant, now) {
+                state.has_caller = false;
+                state.is_in_flight = false;
+                state.last_sent = *sent;
+                self.open_lease(bid, &mut state, grant, deadline, now);
+                let guard = self.seat(bid, &mut state, owner, self.events.current_span(), now);
+                self.keep(bid, &mut state, now);
+                drop(state);
+                drop(shard);
+                return Entered::Told(Outcome::Granted(guard));
+            }
+        }
+        let (waiter, waiting) = self.waiter(&bid.name, bid.spec.clone(), owner);
+        {
+            let _shard = self.table.lock(&bid.name);
+            let mut state = bid.state.lock();
+            state.has_caller = false;
+            // Whoever joined meanwhile came later.
+            state.waiters.push_front(waiter);
+        }
+        let drive = match direct {
+            Direct::Answered(sent, answer) => {
+                self.ask_answered(bid, sent, answer, now);
+                None
+            }
+            Direct::UnderWay(under_way) => {
+                Some(self.follow_up(Which::Asks, under_way, Target::Ask(bid.clone())))
+            }
+            Direct::Not(operation) => {
+                Some(self.send(Which::Asks, [Job { operation, target: Target::Ask(bid.clone()) }]))
+            }
+        };
+        Entered::Waits(waiting, drive)
+    }
+
+    /// A caller as its bid knows it, and as it waits.
+    fn waiter(
+        self: &Arc<Self>,
+        name: &Name,
+        spec: Spec,
+        owner: Option<OwnerId>,
+    ) -> (Waiter, Waiting) {
         let (tell, told) = oneshot::channel();
         let id = self.waiter_id();
         let span = self.events.current_span();
@@ -125,28 +221,11 @@ impl Engine {
             is_done: false,
             had_to_wait: false,
         };
-        let waiter = Waiter { id, owner, spec, span, tell };
-        let mut shard = self.table.lock(&name);
-        let waiter = match self.join(shard.bids(&name), waiter) {
-            Joined::Yes(job) => {
-                drop(shard);
-                let drive = job.map(|job| self.send(Which::Renewals, [job]));
-                return Ok((waiting, drive));
-            }
-            Joined::No(waiter) => waiter,
-        };
-        self.admit()?;
-        let (bid, job) = self.new_bid(name, VecDeque::from([waiter]));
-        shard.insert(bid);
-        drop(shard);
-        Ok((waiting, Some(self.send(Which::Asks, [job]))))
+        (Waiter { id, owner, spec, span, tell }, waiting)
     }
 
     /// Joins the waiters behind a token this process already has.
     fn join(&self, bids: &[Arc<Bid>], waiter: Waiter) -> Joined {
-        if !self.cohorts || waiter.spec.mode != Mode::Exclusive {
-            return Joined::No(waiter);
-        }
         for bid in bids {
             let mut state = bid.state.lock();
             if !state.is_open || state.claim.is_ended() {
@@ -171,16 +250,31 @@ impl Engine {
     pub(super) fn new_bid(
         self: &Arc<Self>,
         name: Name,
+        token: crate::Token,
         waiters: VecDeque<Waiter>,
     ) -> (Arc<Bid>, Job) {
         self.live.fetch_add(1, Ordering::Relaxed);
         let spec = waiters.front().expect("BUG: a bid is somebody's").spec.clone();
-        let is_open = self.cohorts && spec.mode == Mode::Exclusive && spec.if_busy == IfBusy::Queue;
-        let state = BidState::asking(waiters, is_open, self.clock.now());
-        let ask = self.ask_of(&name, self.new_token(), &spec, &state);
+        let state = BidState::asking(waiters, self.opens(&spec), self.clock.now());
+        let ask = self.ask_of(&name, token, &spec, &state);
         let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
         let job = Job { operation: Operation::Ask(ask), target: Target::Ask(bid.clone()) };
         (bid, job)
+    }
+
+    /// A bid whose only caller is at hand, and its first ask.
+    fn sole_bid(self: &Arc<Self>, name: Name, spec: Spec, now: Moment) -> (Arc<Bid>, Operation) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let mut state = BidState::asking(VecDeque::new(), self.opens(&spec), now);
+        state.has_caller = true;
+        let ask = self.ask_of(&name, self.new_token(), &spec, &state);
+        let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
+        (bid, Operation::Ask(ask))
+    }
+
+    /// Whether callers of this process may join a bid before it is held.
+    fn opens(&self, spec: &Spec) -> bool {
+        self.cohorts && spec.mode == Mode::Exclusive && spec.if_busy == IfBusy::Queue
     }
 
     /// The ask of a bid, first or repeated.
@@ -215,7 +309,7 @@ impl Engine {
             let mut state = bid.state.lock();
             let at = state.waiters.iter().position(|waiter| waiter.id == id)?;
             let gone = state.waiters.remove(at);
-            let unwanted = state.waiters.is_empty() && !state.claim.is_held();
+            let unwanted = state.waiters.is_empty() && !state.has_caller && !state.claim.is_held();
             drop(state);
             Some((bid.clone(), gone, unwanted))
         });
@@ -249,6 +343,12 @@ impl Engine {
             ahead: u32::try_from(state.waiters.len()).unwrap_or(u32::MAX),
         }
     }
+}
+
+/// How a caller fares once it is in.
+enum Entered {
+    Told(Outcome),
+    Waits(Waiting, Option<Drive>),
 }
 
 enum Joined {

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::{Engine, bid::Bid};
 use crate::{
     clock::{BoxFuture, Moment},
-    store::{Answer, Operation},
+    store::{Answer, Ask, Operation, Release},
 };
 
 /// Who gets an answer.
@@ -30,10 +30,10 @@ pub(crate) enum Target {
     Reserve(Arc<Bid>),
     /// A renewal somebody waits for.
     RenewAndTell(Arc<Bid>, oneshot::Sender<(Moment, Answer)>),
-    /// Somebody waits for the bare answer. If nobody does any more, a grant in it is given back.
-    Tell(oneshot::Sender<(Moment, Answer)>, Operation),
+    /// Somebody waits for the bare answer. If nobody does any more, what this ask was granted is given back.
+    Tell(oneshot::Sender<(Moment, Answer)>, Option<Box<Ask>>),
     /// A release nobody waits for.
-    Forget(Operation),
+    Forget(Box<Release>),
 }
 
 /// An operation and who gets its answer.
@@ -72,6 +72,14 @@ impl Lane {
         self.gathered.lock().jobs.extend(jobs);
     }
 
+    /// Takes the driver's seat of a lane with nothing to send, for one operation that is sent at once.
+    pub(super) fn claim_idle_seat(&self) -> bool {
+        let mut gathered = self.gathered.lock();
+        let idle = gathered.driving < self.lanes && gathered.jobs.is_empty();
+        gathered.driving += usize::from(idle);
+        idle
+    }
+
     /// Takes the driver's seat if one is free and there is something to send.
     fn claim_seat(&self) -> bool {
         let mut gathered = self.gathered.lock();
@@ -95,7 +103,7 @@ impl Lane {
     }
 
     /// Gives up the seat unless there is more to send.
-    fn leave_seat(&self) -> bool {
+    pub(super) fn leave_seat(&self) -> bool {
         let mut gathered = self.gathered.lock();
         if gathered.jobs.is_empty() {
             gathered.driving -= 1;
@@ -105,14 +113,25 @@ impl Lane {
 }
 
 /// A batch under way.
-struct Flight {
+pub(super) struct Flight {
     answers: BoxFuture<'static, Vec<Answer>>,
     targets: Vec<Target>,
     sent: Moment,
 }
 
 impl Flight {
-    fn start(engine: &Engine, jobs: Vec<Job>) -> Self {
+    pub(super) fn of_one(
+        answers: BoxFuture<'static, Vec<Answer>>,
+        target: Target,
+        sent: Moment,
+    ) -> Self {
+        Self { answers, targets: vec![target], sent }
+    }
+
+    fn start(engine: &Engine, mut jobs: Vec<Job>) -> Self {
+        // Two batches that take rows in one order never deadlock in a database. Stable: operations on one name stay in
+        // their order.
+        jobs.sort_by(|a, b| a.operation.name().cmp(b.operation.name()));
         let mut targets = Vec::with_capacity(jobs.len());
         let batch = jobs
             .into_iter()
@@ -130,8 +149,9 @@ impl Flight {
         let answers = ready!(self.answers.as_mut().poll(cx));
         let targets = std::mem::take(&mut self.targets);
         assert_eq!(answers.len(), targets.len(), "BUG: a store answers every operation");
+        let now = engine.clock.now();
         for (target, answer) in targets.into_iter().zip(answers) {
-            engine.dispatch(target, self.sent, answer);
+            engine.dispatch(target, self.sent, answer, now);
         }
         Poll::Ready(())
     }
@@ -151,6 +171,13 @@ enum Stage {
     },
     Fly(Flight),
     Done,
+}
+
+impl Drive {
+    /// Follows a batch that was sent already.
+    pub(super) fn of_flight(engine: Arc<Engine>, which: Which, flight: Flight) -> Self {
+        Self { engine, which, stage: Stage::Fly(flight) }
+    }
 }
 
 impl Future for Drive {
@@ -209,7 +236,7 @@ impl Engine {
 
     /// Whether operations gather only if a sender steps aside: the store works on the caller's thread, and others are
     /// about.
-    fn wants_gathering(&self) -> bool {
+    pub(super) fn wants_gathering(&self) -> bool {
         self.store.capability().inline && self.live.load(std::sync::atomic::Ordering::Relaxed) > 1
     }
 
@@ -232,7 +259,7 @@ impl Engine {
     }
 
     /// Sends what there is from a task that has taken over a driver's seat.
-    fn spawn_pump(self: &Arc<Self>, which: Which, flight: Option<Flight>) {
+    pub(super) fn spawn_pump(self: &Arc<Self>, which: Which, flight: Option<Flight>) {
         let engine = self.clone();
         // On a runtime that has shut down this does nothing: leases then end by their TTL.
         self.runtime.spawn(async move {

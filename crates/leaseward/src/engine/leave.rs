@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::MutexGuard;
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{
     Engine,
     answers::{After, release_job},
-    bid::{Bid, BidState},
+    bid::{Bid, BidState, Outcome},
     cohort::HandOver,
+    direct::Direct,
     enter::until,
     lane::{Job, Target, Which},
     table::Shard,
@@ -38,12 +38,15 @@ pub(crate) enum Left {
     GiveBack(store::Release, Asks),
 }
 
-type Asks = SmallVec<[Job; 2]>;
+type Asks = Vec<Job>;
 
 impl Engine {
     /// A guard is done with its lease.
-    pub(crate) fn leave(self: &Arc<Self>, bid: &Arc<Bid>) -> (Left, Option<super::lane::Drive>) {
-        let now = self.clock.now();
+    pub(crate) fn leave(
+        self: &Arc<Self>,
+        bid: &Arc<Bid>,
+        now: Moment,
+    ) -> (Left, Option<super::lane::Drive>) {
         let mut after = After::default();
         let mut shard = self.table.lock(&bid.name);
         let state = bid.state.lock();
@@ -101,9 +104,10 @@ impl Engine {
         let Some(cohort) = state.cohort.as_mut() else { return (false, state) };
         match cohort.hand_over(now, deadline, reserves) {
             HandOver::GiveBack => (false, state),
-            HandOver::Pass(fence) => {
+            HandOver::Pass => {
                 let waiter = state.waiters.pop_front().expect("BUG: looked at above");
-                self.seat(bid, &mut state, waiter, fence, now, after);
+                let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
+                after.tell.push((waiter.tell, Outcome::Granted(guard)));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
             }
@@ -155,9 +159,13 @@ impl Engine {
     /// Gives a lease back and says what became of it.
     ///
     /// Cancelled, it still goes back, but nobody is told.
-    pub(crate) async fn release(self: &Arc<Self>, bid: &Arc<Bid>) -> Result<Release, Error> {
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        bid: &Arc<Bid>,
+        now: Moment,
+    ) -> Result<Release, Error> {
         let deadline = bid.deadline();
-        let (left, drive) = self.leave(bid);
+        let (left, drive) = self.leave(bid, now);
         if let Some(drive) = drive {
             drive.await;
         }
@@ -165,14 +173,14 @@ impl Engine {
             Left::Passed => Ok(Release::Released),
             Left::Lost => Ok(Release::AlreadyExpired),
             Left::GiveBack(release, asks) => {
-                self.release_until_known(release, deadline, asks).await
+                self.release_until_known(release, deadline, asks, now).await
             }
         }
     }
 
     /// Gives a lease back in the background.
-    pub(crate) fn release_unseen(self: &Arc<Self>, bid: &Arc<Bid>) {
-        if let (Left::GiveBack(release, asks), _) = self.leave(bid) {
+    pub(crate) fn release_unseen(self: &Arc<Self>, bid: &Arc<Bid>, now: Moment) {
+        if let (Left::GiveBack(release, asks), _) = self.leave(bid, now) {
             let first = release_job(release.name, release.token, release.keep);
             self.post(Which::Asks, std::iter::once(first).chain(asks));
         }
@@ -184,15 +192,17 @@ impl Engine {
         release: store::Release,
         deadline: Moment,
         mut asks: Asks,
+        began: Moment,
     ) -> Result<Release, Error> {
-        let give_up = self.clock.now() + RELEASE_MAX;
+        let give_up = began + RELEASE_MAX;
         let mut is_in_doubt = false;
         for attempt in 0.. {
             let operation = Operation::Release(release.clone());
-            let sent = self.submit(Which::Asks, operation, std::mem::take(&mut asks));
+            let since = if attempt == 0 { began } else { self.clock.now() };
+            let sent = self.submit(Which::Asks, operation, std::mem::take(&mut asks), since);
             let answer = until(&self.clock, Some(give_up), sent).await.flatten();
-            let now = self.clock.now();
-            let error = match verdict(answer, is_in_doubt, now < deadline) {
+            let before_deadline = || self.clock.now() < deadline;
+            let error = match verdict(answer, is_in_doubt, before_deadline) {
                 Verdict::Known(outcome) => return outcome,
                 Verdict::NotDone(error) => error,
                 Verdict::InDoubt(error) => {
@@ -200,6 +210,7 @@ impl Engine {
                     error
                 }
             };
+            let now = self.clock.now();
             let pause = self.jitter(RELEASE_AGAIN, RELEASE_AGAIN_MAX, attempt);
             if now + pause >= give_up {
                 return Err(error);
@@ -210,15 +221,33 @@ impl Engine {
     }
 
     /// Sends one operation and waits for its bare answer; `None` if the engine has gone.
+    ///
+    /// Cancelled, the operation is still carried out, and what an ask was granted is given back.
     pub(crate) async fn submit(
         self: &Arc<Self>,
         which: Which,
-        operation: Operation,
+        mut operation: Operation,
         followed_by: Asks,
+        now: Moment,
     ) -> Option<(Moment, Answer)> {
+        let undo = |operation: &Operation| match operation {
+            Operation::Ask(ask) => Some(Box::new(ask.clone())),
+            Operation::Renew(_) | Operation::Release(_) => None,
+        };
+        let undo = undo(&operation);
+        if followed_by.is_empty() {
+            match self.send_direct(which, operation, now) {
+                Direct::Answered(sent, answer) => return Some((sent, answer)),
+                Direct::UnderWay(under_way) => {
+                    let (tell, told) = oneshot::channel();
+                    self.follow_up(which, under_way, Target::Tell(tell, undo)).await;
+                    return told.await.ok();
+                }
+                Direct::Not(back) => operation = back,
+            }
+        }
         let (tell, told) = oneshot::channel();
-        let target = Target::Tell(tell, operation.clone());
-        let first = Job { operation, target };
+        let first = Job { operation, target: Target::Tell(tell, undo) };
         self.send(which, std::iter::once(first).chain(followed_by)).await;
         told.await.ok()
     }
@@ -272,16 +301,16 @@ impl Engine {
     }
 
     /// A release nobody waits for was answered: tried once more if it surely did not happen.
-    pub(super) fn release_answered(self: &Arc<Self>, operation: Operation, answer: Answer) {
+    pub(super) fn release_answered(self: &Arc<Self>, release: store::Release, answer: Answer) {
         let Err(error) = answer else { return };
         let retry = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate);
-        let Operation::Release(release) = operation else { return };
         if retry && self.check_open().is_ok() {
             let engine = self.clone();
             self.runtime.spawn(async move {
                 let pause = engine.jitter(RELEASE_AGAIN_MAX, RELEASE_AGAIN_MAX, 0);
                 engine.clock.sleep_until(engine.clock.now() + pause).await;
-                let _ = engine.release_until_known(release, engine.clock.now(), Asks::new()).await;
+                let now = engine.clock.now();
+                let _ = engine.release_until_known(release, now, Asks::new(), now).await;
             });
         }
     }
@@ -296,14 +325,18 @@ enum Verdict {
 }
 
 /// What an answer to a release means, given what went before.
-fn verdict(answer: Option<(Moment, Answer)>, was_in_doubt: bool, before_deadline: bool) -> Verdict {
+fn verdict(
+    answer: Option<(Moment, Answer)>,
+    was_in_doubt: bool,
+    before_deadline: impl FnOnce() -> bool,
+) -> Verdict {
     let Some((_, answer)) = answer else {
         return Verdict::InDoubt(indeterminate());
     };
     match answer {
         Ok(Reply::Released) => Verdict::Known(Ok(Release::Released)),
         // An earlier try may have done it: before the deadline nothing else can have ended the lease (R8).
-        Ok(_) if was_in_doubt && before_deadline => Verdict::Known(Ok(Release::Released)),
+        Ok(_) if was_in_doubt && before_deadline() => Verdict::Known(Ok(Release::Released)),
         Ok(_) if was_in_doubt => Verdict::Known(Err(indeterminate())),
         Ok(_) => Verdict::Known(Ok(Release::AlreadyExpired)),
         Err(error) if error.kind() == ErrorKind::Indeterminate => Verdict::InDoubt(error),
@@ -328,13 +361,13 @@ mod tests {
     #[test]
     fn a_lost_reply_then_not_yours_before_the_deadline_means_released() {
         let answer = || answered(Ok(Reply::NotYours(LostReason::NotOurs)));
-        assert!(matches!(verdict(answer(), true, true), Verdict::Known(Ok(Release::Released))));
-        let Verdict::Known(Err(error)) = verdict(answer(), true, false) else {
+        assert!(matches!(verdict(answer(), true, || true), Verdict::Known(Ok(Release::Released))));
+        let Verdict::Known(Err(error)) = verdict(answer(), true, || false) else {
             panic!("after the deadline nobody can know")
         };
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(matches!(
-            verdict(answer(), false, true),
+            verdict(answer(), false, || true),
             Verdict::Known(Ok(Release::AlreadyExpired))
         ));
     }

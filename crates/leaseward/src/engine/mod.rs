@@ -1,7 +1,7 @@
 //! The engine: everything a user sees, written once for all stores.
 //!
 //! Decisions are pure ([`claim`], [`cohort`], [`breaker`], [`backoff`], [`order`]); what remains here executes them:
-//! [`lane`] sends, [`enter`] lets callers in, [`answers`] takes what stores say, [`leave`] gives back, [`keeper`] minds
+//! [`lane`] and [`direct`] send, [`enter`] lets callers in, [`answers`] takes what stores say, [`leave`] gives back, [`keeper`] minds
 //! the time. A bid's state changes only under the lock of its name's shard; nothing awaits while holding one, and
 //! callers are told after it is released.
 
@@ -12,14 +12,17 @@ pub(crate) mod bid;
 mod breaker;
 pub(crate) mod claim;
 mod cohort;
+mod direct;
 pub(crate) mod enter;
 pub(crate) mod events;
 mod keeper;
 pub(crate) mod lane;
 mod leave;
 pub(crate) mod order;
-mod rules;
 pub(crate) mod several;
+mod shutdown;
+#[cfg(test)]
+mod sim;
 mod table;
 mod waits;
 

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use smallvec::SmallVec;
-
 use super::{
     Engine,
     answers::release_job,
@@ -32,6 +30,9 @@ impl Engine {
         owner: Option<&OwnerId>,
     ) -> Result<All, Error> {
         self.check_open()?;
+        for name in names {
+            self.order.check(owner, name)?;
+        }
         self.admit()?;
         let token = self.new_token();
         let ask = Ask {
@@ -44,7 +45,9 @@ impl Engine {
             lock_delay: std::time::Duration::from_millis(spec.lock_delay_ms.into()),
             value: spec.value().cloned(),
         };
-        let answer = self.submit(Which::Asks, Operation::Ask(ask.clone()), SmallVec::new()).await;
+        let answer = self
+            .submit(Which::Asks, Operation::Ask(ask.clone()), Vec::new(), self.clock.now())
+            .await;
         let (sent, answer) = answer.ok_or_else(|| {
             Error::new(
                 crate::ErrorKind::ShutDown,
@@ -89,8 +92,7 @@ impl Engine {
         state.owner = owner.cloned();
         state.span = self.events.current_span();
         self.order.acquired(owner, &bid.name);
-        let due = self.next_due(&bid, &state, now);
-        self.keeper.adopt(&bid, &mut state, due, now);
+        self.keep(&bid, &mut state, now);
         drop(state);
         shard.insert(bid.clone());
         drop(shard);
@@ -99,11 +101,8 @@ impl Engine {
 
     /// Releases whatever an ask may have got.
     pub(super) fn give_back(self: &Arc<Self>, ask: &Ask) {
-        let jobs: SmallVec<[_; 2]> = ask
-            .names
-            .iter()
-            .map(|name| release_job(name.clone(), ask.token.clone(), std::time::Duration::ZERO))
-            .collect();
-        self.post(Which::Asks, jobs);
+        let release =
+            |name: &Name| release_job(name.clone(), ask.token.clone(), std::time::Duration::ZERO);
+        self.post(Which::Asks, ask.names.iter().map(release));
     }
 }

@@ -94,8 +94,8 @@ pub struct Capability {
     pub lanes: usize,
     /// The most operations in a batch.
     pub batch_max: usize,
-    /// Whether `submit` works on the caller's own thread, so that operations only gather if the caller steps aside once
-    /// before it sends them.
+    /// Whether `submit` works on the caller's own thread *and* gains by batches: operations then gather only if the
+    /// sender steps aside once before it sends, which it does when others are about.
     pub inline: bool,
 }
 

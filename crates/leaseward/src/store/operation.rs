@@ -9,7 +9,7 @@ use crate::{Mode, Name, Token, Value};
 /// Names of one ask: sorted, distinct, nearly always one.
 pub type Names = SmallVec<[Name; 1]>;
 
-/// Operations that go to the store together; they may be carried out as one script, one transaction or one by one.
+/// Operations that go to the store together, sorted by name; they may be carried out as one script, one transaction or one by one.
 pub type Batch = Vec<Operation>;
 
 /// One atomic operation.
@@ -23,6 +23,17 @@ pub enum Operation {
     Release(Release),
 }
 
+impl Operation {
+    /// The name it is about; the first of several.
+    pub fn name(&self) -> &Name {
+        match self {
+            Self::Ask(ask) => &ask.names[0],
+            Self::Renew(renew) => &renew.name,
+            Self::Release(release) => &release.name,
+        }
+    }
+}
+
 /// What to do when the name is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfBusy {
@@ -34,7 +45,7 @@ pub enum IfBusy {
 
 /// Asks for one name, or for several at once.
 ///
-/// - The token owns the live lease: `Granted`, same fence, expiry set to now + ttl (rule R4).
+/// - The token owns the live lease: `Granted`, same fence, expiry moved to now + ttl unless it is later (rule R4).
 /// - The name is free and nobody is before us: `Granted` with the next fence.
 /// - Else, as [`IfBusy`] says. A place is kept for [`place_ttl`](super::timing::place_ttl) after the last ask.
 /// - Several names are granted all or none, and only with [`IfBusy::Tell`].
@@ -58,7 +69,10 @@ pub struct Ask {
     pub value: Option<Value>,
 }
 
-/// Sets the expiry of a live lease to now + ttl. Never revives one that has expired.
+/// Moves the expiry of a live lease to now + ttl, unless it is later already. Never revives one that has expired.
+///
+/// Never an earlier moment: the holder counts on what it was promised by an earlier renewal, whose answer may have
+/// overtaken this one's.
 #[derive(Clone, Debug)]
 pub struct Renew {
     /// The name held.

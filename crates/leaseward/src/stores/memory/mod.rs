@@ -3,8 +3,8 @@
 //! `memory:` is a space of its own for each connection; `memory:NAME` is shared by all connections of the process that
 //! name it. Nothing survives the process.
 
-mod room;
-mod space;
+pub(crate) mod room;
+pub(crate) mod space;
 
 use std::{
     collections::HashMap,
@@ -136,7 +136,6 @@ impl Memory {
         };
         let mut capability = Capability::full(Reach::Process);
         capability.observing = Observing::Pushed;
-        capability.inline = true;
         Self { shared, clock, client, capability }
     }
 }

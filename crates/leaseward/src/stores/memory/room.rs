@@ -7,11 +7,12 @@ use smallvec::SmallVec;
 use crate::{
     Block, Holder, Mode, Token, Value,
     clock::Moment,
+    rules::{self, Rule},
     store::{Ask, HeldView, Standing, WaiterView, timing},
 };
 
 /// Which client of the space a waiter belongs to.
-pub(super) type ClientId = u32;
+pub(crate) type ClientId = u32;
 
 /// How a lease stands with its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,12 @@ pub(super) struct Hold {
 impl Hold {
     pub(super) fn is_live(&self, now: Moment) -> bool {
         now < self.expires
+    }
+
+    /// Moves its end, never to an earlier moment: a renewal for a shorter time, or an ask that was long under way, must
+    /// not end a lease that its holder has been promised.
+    pub(super) fn lasts_until(&mut self, moment: Moment) {
+        self.expires = self.expires.max(moment);
     }
 
     /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
@@ -119,9 +126,11 @@ impl Room {
         self.holds.iter_mut().find(|hold| hold.token == *token)
     }
 
-    pub(super) fn remove_hold(&mut self, token: &Token) -> Option<Hold> {
-        let at = self.holds.iter().position(|hold| hold.token == *token)?;
-        Some(self.holds.remove(at))
+    /// The lease that a release of this token is about: its own, never another of the same process (R8).
+    pub(super) fn hold_to_release(&self, token: &Token) -> Option<usize> {
+        self.holds.iter().position(|hold| {
+            hold.token == *token || (!rules::on(Rule::R8) && hold.token.who() == token.who())
+        })
     }
 
     pub(super) fn enqueue(&mut self, place: Place) {

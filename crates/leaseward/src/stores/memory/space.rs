@@ -8,6 +8,7 @@ use super::room::{ClientId, Condition, Hold, Place, Room};
 use crate::{
     Block, Fence, LostReason, Mode, Name, Token,
     clock::Moment,
+    rules::{self, Rule},
     store::{
         self, Answer, Ask, Break, Broken, Evidence, Grant, IfBusy, LockView, Observation, Observed,
         Operation, Place as PlaceReply, Push, Query, Release, Renew, Renewal, Reply, timing,
@@ -16,18 +17,18 @@ use crate::{
 
 /// When the clocks say an operation runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
-    pub(super) moment: Moment,
-    pub(super) wall_us: u64,
+pub(crate) struct Now {
+    pub(crate) moment: Moment,
+    pub(crate) wall_us: u64,
 }
 
 /// What an operation causes beside its answer.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
-    pub(super) pushes: Vec<(ClientId, Push)>,
-    pub(super) observed: Vec<Observation>,
+pub(crate) struct Effects {
+    pub(crate) pushes: Vec<(ClientId, Push)>,
+    pub(crate) observed: Vec<Observation>,
     /// Whether anybody observes; nothing is recorded otherwise.
-    pub(super) observing: bool,
+    pub(crate) observing: bool,
 }
 
 impl Effects {
@@ -49,7 +50,7 @@ impl Effects {
 const SWEEP_FLOOR: usize = 4_096;
 
 #[derive(Debug, Default)]
-pub(super) struct Space {
+pub(crate) struct Space {
     rooms: HashMap<Name, Room, RandomState>,
     /// The newest fence given out, for all names: one number, so that free names leave nothing behind.
     last: Fence,
@@ -61,7 +62,7 @@ impl Space {
         self.last
     }
 
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &mut self,
         operation: Operation,
         client: ClientId,
@@ -135,7 +136,7 @@ impl Space {
             let room = self.rooms.entry(name.clone()).or_default();
             let grant = match room.hold_of(&ask.token) {
                 Some(hold) => {
-                    hold.expires = now.moment + ask.ttl;
+                    hold.lasts_until(now.moment + ask.ttl);
                     hold.block
                 }
                 None => {
@@ -164,7 +165,7 @@ impl Space {
                 Reply::NotYours(LostReason::NotOurs)
             }
             Some(hold) => {
-                hold.expires = now.moment + renew.ttl;
+                hold.lasts_until(now.moment + renew.ttl);
                 hold.ttl_ms = millis(renew.ttl);
                 let block = (renew.block > 0 && waiters == 0).then(|| {
                     let block = Block::after(self.last, now.wall_us, renew.block);
@@ -194,7 +195,7 @@ impl Space {
         reply
     }
 
-    pub(super) fn break_lease(&mut self, order: &Break, now: Now, effects: &mut Effects) -> Broken {
+    pub(crate) fn break_lease(&mut self, order: &Break, now: Now, effects: &mut Effects) -> Broken {
         let Some(room) = self.rooms.get_mut(&order.name) else {
             return Broken { holders: Vec::new() };
         };
@@ -211,7 +212,7 @@ impl Space {
         Broken { holders }
     }
 
-    pub(super) fn inspect(&self, query: &Query, now: Moment) -> Vec<LockView> {
+    pub(crate) fn inspect(&self, query: &Query, now: Moment) -> Vec<LockView> {
         let wanted = |name: &Name| match query {
             Query::Name(one) => name == one,
             Query::Prefix { prefix, after, .. } => {
@@ -243,6 +244,13 @@ impl Space {
             views.truncate(*limit);
         }
         views
+    }
+
+    /// When the live lease of a token ends, for checks of what its holder believes.
+    #[cfg(test)]
+    pub(crate) fn expiry(&self, name: &Name, token: &Token, now: Moment) -> Option<Moment> {
+        let mut holds = self.rooms.get(name)?.holds.iter();
+        holds.find(|hold| hold.token == *token && hold.is_live(now)).map(|hold| hold.expires)
     }
 
     /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
@@ -316,7 +324,9 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
         Condition::Kept => Reply::Gone(LostReason::NotOurs),
         Condition::Sound if !hold.is_live(now.moment) => Reply::Gone(LostReason::Expired),
         Condition::Sound => {
-            hold.expires = now.moment + ask.ttl;
+            if rules::on(Rule::R4) {
+                hold.lasts_until(now.moment + ask.ttl);
+            }
             hold.ttl_ms = millis(ask.ttl);
             Reply::Granted(Grant {
                 blocks: smallvec::smallvec![hold.block],
@@ -331,7 +341,8 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
 
 fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) -> Reply {
     let name = &release.name;
-    if let Some(hold) = room.hold_of(&release.token) {
+    if let Some(at) = room.hold_to_release(&release.token) {
+        let hold = &mut room.holds[at];
         let (was_live, kept) = (hold.is_live(now.moment), hold.condition == Condition::Kept);
         let fence = Some(hold.block.first);
         if kept {
@@ -342,7 +353,7 @@ fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) ->
             hold.expires = now.moment + release.keep;
             return Reply::Released;
         }
-        room.remove_hold(&release.token);
+        room.holds.remove(at);
         effects.see(now, name, Observed::Released, &release.token, fence);
         // A lease within its lock delay has ended, but its holder has now come back to say so.
         return if was_live { Reply::Released } else { Reply::NotYours(LostReason::Expired) };

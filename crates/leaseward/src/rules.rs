@@ -1,7 +1,8 @@
 //! The rules of the protocols, by number, so that each can be taken out to see what it prevents.
 //!
-//! In a build they are constants. Under test a thread may switch one off; the simulation must then find the
-//! counter-example. `docs/protocols.md` says what each rule is.
+//! In a build they are constants. Under test a thread may switch one off; the simulation (`engine::sim`) must then
+//! find the counter-example. `docs/protocols.md` says what each rule is. R12 is the protected resource's, R13 is the
+//! size of blocks (`engine::cohort::block_for`), R14 and R15 are Redlock's.
 
 /// A rule that a line of code implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub(crate) enum Rule {
     R1,
     /// An unanswered ask gives no deadline.
     R2,
+    /// A start too late to be useful asks; it is not forgotten.
+    R3,
     /// An ask by the live owner sets a fresh expiry.
     R4,
     /// A reply after the deadline revives nothing.
@@ -50,9 +53,14 @@ mod switch {
 
     /// Runs something on this thread with a rule taken out.
     pub(crate) fn without<T>(rule: Rule, act: impl FnOnce() -> T) -> T {
+        struct BackOn;
+        impl Drop for BackOn {
+            fn drop(&mut self) {
+                OFF.set(None);
+            }
+        }
         OFF.set(Some(rule));
-        let out = act();
-        OFF.set(None);
-        out
+        let _back_on = BackOn;
+        act()
     }
 }

@@ -1,0 +1,127 @@
+//! The benchmark: ours beside the raw limit and the peers, interleaved in one run, judged by ratios.
+//!
+//! `cargo xtask bench` builds this with `--release` and runs it. Absolute figures move by a factor of two from run to
+//! run on a shared machine; the ratios within a run are what counts.
+
+mod child;
+mod measure;
+mod report;
+mod row;
+mod rows;
+mod tasks;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use lexopt::prelude::*;
+
+use crate::row::Size;
+
+const HELP: &str = "\
+Measures Leaseward beside its raw limits and its peers, and says which targets are met.
+
+Usage: leaseward-bench [OPTIONS] [GROUP]...
+
+Groups (all if none is named):
+";
+
+const OPTIONS: &str = "
+Options:
+      --quick        fewer and shorter rounds: for a first look, not for a report
+      --rounds N     rounds of each row (5; 2 with --quick)
+      --only TEXT    only rows whose name contains this
+      --json         JSON on stdout instead of the table
+      --out FILE     also write the JSON to a file
+  -h, --help         this text
+";
+
+struct Args {
+    groups: Vec<String>,
+    only: String,
+    size: Size,
+    rounds: Option<usize>,
+    json: bool,
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    // This program is also the child processes of its own experiments.
+    if let Some(code) = child::main() {
+        return code;
+    }
+    match parse() {
+        Ok(Some(args)) => run(&args),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}\nhint: `leaseward-bench --help` says what there is");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse() -> Result<Option<Args>, lexopt::Error> {
+    let mut args = Args {
+        groups: Vec::new(),
+        only: String::new(),
+        size: Size { is_quick: false },
+        rounds: None,
+        json: false,
+        out: None,
+    };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("quick") => args.size.is_quick = true,
+            Long("rounds") => args.rounds = Some(parser.value()?.parse()?),
+            Long("only") => args.only = parser.value()?.string()?,
+            Long("json") => args.json = true,
+            Long("out") => args.out = Some(parser.value()?.into()),
+            Short('h') | Long("help") => {
+                print!("{HELP}");
+                for group in rows::GROUPS {
+                    println!("  {:<10} {}", group.name, group.what);
+                }
+                print!("{OPTIONS}");
+                return Ok(None);
+            }
+            Value(group) => {
+                let group = group.string()?;
+                if !rows::GROUPS.iter().any(|known| known.name == group) {
+                    return Err(format!("there is no group `{group}`").into());
+                }
+                args.groups.push(group);
+            }
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(args))
+}
+
+fn run(args: &Args) -> ExitCode {
+    let rounds = args.rounds.unwrap_or(if args.size.is_quick { 2 } else { 5 });
+    let mut measured = Vec::new();
+    for group in rows::GROUPS {
+        if !args.groups.is_empty() && !args.groups.iter().any(|name| name == group.name) {
+            continue;
+        }
+        for row in (group.rows)() {
+            if row.name.contains(&args.only) {
+                measured.push(measure::measure(row, rounds, args.size));
+            }
+        }
+    }
+    let json = report::json(&measured);
+    let text = format!("{json:#}\n");
+    if let Some(path) = &args.out
+        && let Err(error) = std::fs::write(path, &text)
+    {
+        eprintln!("error: `{}` was not written: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
+    if args.json {
+        print!("{text}");
+    } else {
+        let (met, of) = report::score(&measured);
+        println!("\n{}\n{met} of {of} targets met", report::table(&measured));
+    }
+    ExitCode::SUCCESS
+}

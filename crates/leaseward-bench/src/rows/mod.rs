@@ -1,0 +1,25 @@
+//! The rows of the table, one file a store or theme. A new one adds its file, a line to [`GROUPS`], and a line to
+//! [`PARTS`] for each child process its experiments need.
+
+mod leases;
+mod memory;
+
+use crate::{child::Part, row::Row};
+
+/// Rows that are asked for together.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) rows: fn() -> Vec<Row>,
+}
+
+pub(crate) const GROUPS: &[Group] = &[
+    Group {
+        name: "memory",
+        what: "tasks of one process, beside tokio's mutex",
+        rows: memory::rows,
+    },
+    Group { name: "leases", what: "holding 100,000 renewed leases", rows: leases::rows },
+];
+
+pub(crate) const PARTS: &[Part] = &[leases::HOLDER, leases::SLEEPERS];

@@ -1,0 +1,154 @@
+//! Asking for a name, or for several at once.
+
+use rusqlite::{Result as SqlResult, params};
+use smallvec::SmallVec;
+
+use super::{
+    room::Room,
+    row::{self, Condition, Wish},
+    turn::Turn,
+};
+use crate::{
+    LostReason,
+    store::{self, Answer, Ask, Evidence, Grant, IfBusy, Place as PlaceReply, Reply, timing},
+};
+
+impl Turn<'_> {
+    pub(super) fn ask(&mut self, ask: &Ask) -> SqlResult<Answer> {
+        let [name] = ask.names.as_slice() else { return self.ask_all(ask) };
+        let mut room = self.enter(name)?;
+        let answer = self.ask_one(&mut room, ask)?;
+        self.leave(room);
+        Ok(answer)
+    }
+
+    fn ask_one(&mut self, room: &mut Room, ask: &Ask) -> SqlResult<Answer> {
+        let now = self.now.moment;
+        if room.hold_of(&ask.token).is_some() {
+            return self.ask_again(room, ask).map(Ok);
+        }
+        if let Some(capacity) = room.other_capacity(ask.mode) {
+            self.remove_place(room, &ask.token)?;
+            return Ok(Err(store::capacity_error(&room.name, capacity)));
+        }
+        let last_fence = self.last_fence();
+        if let Some((seq, ahead)) = self.place_of(room, &ask.token)? {
+            self.refresh_place(room, seq, ask)?;
+            let standing = room.standing(ahead, now);
+            return Ok(Ok(Reply::Queued(PlaceReply { last_fence, standing })));
+        }
+        if room.waiters == 0 && room.admits(ask.mode) {
+            return Ok(Ok(Reply::Granted(self.admit(room, &Wish::from(ask), ask.ttl, None)?)));
+        }
+        let standing = room.standing(room.waiters, now);
+        match ask.if_busy {
+            IfBusy::Tell => Ok(Ok(Reply::Busy(standing))),
+            IfBusy::Queue => {
+                self.insert_place(room, ask)?;
+                Ok(Ok(Reply::Queued(PlaceReply { last_fence, standing })))
+            }
+        }
+    }
+
+    /// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
+    fn ask_again(&mut self, room: &mut Room, ask: &Ask) -> SqlResult<Reply> {
+        let now = self.now.moment;
+        let waiters = room.waiters;
+        let Some(at) = room.holds.iter().position(|hold| hold.token == ask.token) else {
+            return Ok(Reply::Gone(LostReason::NotOurs));
+        };
+        let hold = &mut room.holds[at];
+        match hold.condition {
+            Condition::Broken => Ok(Reply::Gone(LostReason::Broken)),
+            Condition::Kept => Ok(Reply::Gone(LostReason::NotOurs)),
+            Condition::Sound if !hold.is_live(now) => Ok(Reply::Gone(LostReason::Expired)),
+            Condition::Sound => {
+                hold.lasts_until(now + ask.ttl);
+                hold.ttl_ms = row::millis(ask.ttl);
+                self.update_hold(&room.name, hold)?;
+                Ok(Reply::Granted(Grant {
+                    blocks: smallvec::smallvec![hold.block],
+                    slot: hold.slot,
+                    ttl: ask.ttl,
+                    evidence: Evidence::ThisRequest,
+                    waiters,
+                }))
+            }
+        }
+    }
+
+    /// All names or none; never queues.
+    fn ask_all(&mut self, ask: &Ask) -> SqlResult<Answer> {
+        let now = self.now.moment;
+        let mut rooms: SmallVec<[Room; 4]> = SmallVec::new();
+        for name in &ask.names {
+            let mut room = self.enter(name)?;
+            let is_ours =
+                room.hold_of(&ask.token).is_some_and(|hold| hold.condition == Condition::Sound);
+            if !is_ours && (room.waiters > 0 || !room.admits(ask.mode)) {
+                return Ok(Ok(Reply::Busy(room.standing(room.waiters, now))));
+            }
+            rooms.push(room);
+        }
+        let wish = Wish::from(ask);
+        let mut blocks = SmallVec::new();
+        for room in &mut rooms {
+            let name = room.name.clone();
+            let block = match room.hold_of(&ask.token) {
+                Some(hold) => {
+                    hold.lasts_until(now + ask.ttl);
+                    self.update_hold(&name, hold)?;
+                    hold.block
+                }
+                None => self.admit(room, &wish, ask.ttl, None)?.blocks[0],
+            };
+            blocks.push(block);
+        }
+        let evidence = Evidence::ThisRequest;
+        Ok(Ok(Reply::Granted(Grant { blocks, slot: None, ttl: ask.ttl, evidence, waiters: 0 })))
+    }
+
+    fn insert_place(&mut self, room: &mut Room, ask: &Ask) -> SqlResult<()> {
+        self.change(
+            "INSERT INTO places (name, seq, token, who, mode, ttl_us, delay_ms, block, client, since_us, \
+             expires_us, value) \
+             VALUES (?1, (SELECT coalesce(max(seq), 0) + 1 FROM places WHERE name = ?1), \
+             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            params![
+                room.name.as_str(),
+                row::key(&ask.token),
+                &**ask.token.who(),
+                row::mode_code(ask.mode),
+                row::length_us(ask.ttl),
+                row::millis(ask.lock_delay),
+                ask.block,
+                self.client,
+                row::micros(self.now.moment),
+                row::micros(self.now.moment + timing::place_ttl(ask.ttl)),
+                ask.value.as_ref().map(|value| value.as_bytes()),
+            ],
+        )?;
+        room.waiters += 1;
+        Ok(())
+    }
+
+    /// The ask may have changed; who waits, and since when, has not.
+    fn refresh_place(&mut self, room: &mut Room, seq: i64, ask: &Ask) -> SqlResult<()> {
+        self.change(
+            "UPDATE places SET mode = ?3, ttl_us = ?4, delay_ms = ?5, block = ?6, expires_us = ?7, value = ?8 \
+             WHERE name = ?1 AND seq = ?2",
+            params![
+                room.name.as_str(),
+                seq,
+                row::mode_code(ask.mode),
+                row::length_us(ask.ttl),
+                row::millis(ask.lock_delay),
+                ask.block,
+                row::micros(self.now.moment + timing::place_ttl(ask.ttl)),
+                ask.value.as_ref().map(|value| value.as_bytes()),
+            ],
+        )?;
+        room.front = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! What silently breaks or slows locks in a file.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::config::Durability;
+use crate::store::{Finding, Severity};
+
+/// Above this the log is not being copied back: somebody reads for ever, or housekeeping cannot keep up.
+const LOG_LARGE_BYTES: u64 = 64 << 20;
+
+/// Below this a burst of commits could fill the disk.
+const FREE_LOW_BYTES: u64 = 64 << 20;
+
+/// Looks at the file from outside.
+pub(super) fn diagnose(path: &Path, durability: Durability, fence_lead: Duration) -> Vec<Finding> {
+    let log_bytes = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
+    let findings = [
+        (durability == Durability::Normal).then(|| Finding {
+            severity: Severity::Note,
+            what: "`durability=normal`".into(),
+            meaning:
+                "a power cut may take back the last commits; it ends all holders with the machine"
+                    .into(),
+            advice: "if the clock may be wrong after a power cut, use `?durability=full`".into(),
+        }),
+        (log_bytes > LOG_LARGE_BYTES).then(|| Finding {
+            severity: Severity::Warning,
+            what: format!("the write-ahead log is {} MiB long", log_bytes >> 20),
+            meaning: "it is not being copied back into the file, which slows opening it".into(),
+            advice:
+                "look for a program that reads this file without end, such as an open database tool"
+                    .into(),
+        }),
+        free_bytes(path).filter(|free| *free < FREE_LOW_BYTES).map(|free| Finding {
+            severity: Severity::Danger,
+            what: format!("{} MiB are left on the disk", free >> 20),
+            meaning: "when it is full no lease can be renewed, and all of them run out".into(),
+            advice: "make room, or keep the file on another disk".into(),
+        }),
+        (!fence_lead.is_zero()).then(|| Finding {
+            severity: Severity::Warning,
+            what: format!("the newest fence is {fence_lead:?} ahead of the clock"),
+            meaning: "if the file were lost now, its successor could give out fences again".into(),
+            advice:
+                "set the clock right; if it is right, fewer fences should be reserved at a time"
+                    .into(),
+        }),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+/// The path of a file that SQLite keeps beside the database.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(unix)]
+fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_path: &Path) -> Option<u64> {
+    None
+}

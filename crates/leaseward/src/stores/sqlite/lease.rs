@@ -1,0 +1,119 @@
+//! Keeping, giving back and breaking leases.
+
+use rusqlite::{Result as SqlResult, params};
+
+use super::{
+    room::Room,
+    row::{self, Condition},
+    turn::Turn,
+};
+use crate::{
+    LostReason,
+    store::{Break, Broken, Evidence, Release, Renew, Renewal, Reply},
+};
+
+impl Turn<'_> {
+    pub(super) fn renew(&mut self, renew: &Renew) -> SqlResult<Reply> {
+        let mut room = self.enter(&renew.name)?;
+        let reply = self.renew_in(&mut room, renew)?;
+        self.leave(room);
+        Ok(reply)
+    }
+
+    fn renew_in(&mut self, room: &mut Room, renew: &Renew) -> SqlResult<Reply> {
+        let (now, waiters) = (self.now.moment, room.waiters);
+        match room.hold_of(&renew.token) {
+            None => Ok(Reply::NotYours(LostReason::NotOurs)),
+            Some(hold) if hold.condition == Condition::Broken => {
+                Ok(Reply::NotYours(LostReason::Broken))
+            }
+            Some(hold) if !hold.is_live(now) || hold.condition == Condition::Kept => {
+                Ok(Reply::NotYours(LostReason::NotOurs))
+            }
+            Some(hold) => {
+                hold.lasts_until(now + renew.ttl);
+                hold.ttl_ms = row::millis(renew.ttl);
+                self.update_hold(&renew.name, hold)?;
+                Ok(Reply::Renewed(Renewal {
+                    ttl: renew.ttl,
+                    evidence: Evidence::ThisRequest,
+                    waiters,
+                    block: (renew.block > 0 && waiters == 0).then(|| self.reserve(renew.block)),
+                }))
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, release: &Release) -> SqlResult<Reply> {
+        let mut room = self.enter(&release.name)?;
+        let reply = self.release_in(&mut room, release)?;
+        self.settle(&mut room)?;
+        self.leave(room);
+        Ok(reply)
+    }
+
+    fn release_in(&mut self, room: &mut Room, release: &Release) -> SqlResult<Reply> {
+        let now = self.now.moment;
+        let Some(at) = room.holds.iter().position(|hold| hold.token == release.token) else {
+            let was_queued = self.remove_place(room, &release.token)?;
+            return Ok(if was_queued {
+                Reply::Released
+            } else {
+                Reply::NotYours(LostReason::NotOurs)
+            });
+        };
+        let hold = &mut room.holds[at];
+        let was_live = hold.is_live(now);
+        if hold.condition == Condition::Kept {
+            return Ok(Reply::Released);
+        }
+        if was_live && !release.keep.is_zero() {
+            hold.condition = Condition::Kept;
+            hold.expires = now + release.keep;
+            hold.handed = false;
+            self.change(
+                "UPDATE holds SET condition = ?3, expires_us = ?4, handed = 0 WHERE name = ?1 AND token = ?2",
+                params![
+                    release.name.as_str(),
+                    row::key(&release.token),
+                    row::condition_code(Condition::Kept),
+                    row::micros(hold.expires)
+                ],
+            )?;
+            return Ok(Reply::Released);
+        }
+        room.holds.remove(at);
+        self.delete_hold(room, &release.token)?;
+        // A lease within its lock delay has ended, but its holder has now come back to say so.
+        Ok(if was_live { Reply::Released } else { Reply::NotYours(LostReason::Expired) })
+    }
+
+    pub(super) fn break_lease(&mut self, order: &Break) -> SqlResult<Broken> {
+        let mut room = self.enter(&order.name)?;
+        let mut holders = Vec::with_capacity(room.holds.len());
+        for hold in &room.holds {
+            let value = self
+                .conn
+                .prepare_cached("SELECT value FROM holds WHERE name = ?1 AND token = ?2")?
+                .query_row(params![room.name.as_str(), row::key(&hold.token)], |row| {
+                    row::value(row, 0)
+                })?;
+            holders.push(hold.view(value, self.now.moment));
+        }
+        if order.now {
+            self.change("DELETE FROM holds WHERE name = ?1", params![room.name.as_str()])?;
+            room.holds.clear();
+            self.settle(&mut room)?;
+        } else {
+            self.change(
+                "UPDATE holds SET condition = ?2 WHERE name = ?1",
+                params![room.name.as_str(), row::condition_code(Condition::Broken)],
+            )?;
+            for hold in &mut room.holds {
+                hold.condition = Condition::Broken;
+            }
+        }
+        self.leave(room);
+        Ok(Broken { holders })
+    }
+}

@@ -1,0 +1,139 @@
+//! What the tests share: a clock that is set by hand, clients, and short forms of operations.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use leaseward::{
+    Error, Mode, Name, Token,
+    clock::{BoxFuture, Clock, Moment, SystemClock},
+    store::{
+        Answer, Ask, Grant, IfBusy, LockView, OpenContext, Operation, Push, Query, Release, Renew,
+        Reply, Store,
+    },
+    stores::sqlite::{Durability, Sqlite},
+};
+
+/// Stands still until it is moved.
+#[derive(Debug)]
+pub(crate) struct HandClock {
+    now_ns: AtomicU64,
+    wall_us: AtomicU64,
+}
+
+impl HandClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            now_ns: AtomicU64::new(1_000_000_000_000),
+            wall_us: AtomicU64::new(1_700_000_000_000_000),
+        })
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).expect("a short time");
+        self.now_ns.fetch_add(nanos, Ordering::SeqCst);
+        self.wall_us.fetch_add(nanos / 1_000, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_wall_back(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).expect("a short time");
+        self.wall_us.fetch_sub(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.now_ns.load(Ordering::SeqCst))
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.wall_us.load(Ordering::SeqCst)
+    }
+
+    fn sleep_until(&self, _at: Moment) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+pub(crate) fn context(clock: Arc<dyn Clock>) -> OpenContext {
+    OpenContext { clock, who: Arc::from("test:1") }
+}
+
+pub(crate) fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Sqlite, Error> {
+    Sqlite::open(path, Durability::Normal, &context(clock))
+}
+
+pub(crate) fn open_now(path: &Path) -> Sqlite {
+    open(path, Arc::new(SystemClock)).expect("a good path")
+}
+
+/// Collects what a store pushes.
+pub(crate) fn listen(store: &dyn Store) -> mpsc::Receiver<Push> {
+    let (sender, receiver) = mpsc::channel();
+    store.start(Arc::new(move |push| drop(sender.send(push))));
+    receiver
+}
+
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+pub(crate) fn one(store: &dyn Store, operation: Operation) -> Answer {
+    run(store.submit(vec![operation])).remove(0)
+}
+
+pub(crate) fn granted(answer: Answer) -> Grant {
+    match answer {
+        Ok(Reply::Granted(grant)) => grant,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub(crate) fn all(store: &dyn Store) -> Vec<LockView> {
+    run(store.inspect(Query::all())).expect("a good file")
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+pub(crate) fn token(random: u128) -> Token {
+    Token::new(random << 96 | random, Arc::from(format!("host:{random}")))
+}
+
+pub(crate) fn ask(what: &str, who: u128, if_busy: IfBusy) -> Ask {
+    Ask {
+        names: [name(what)].into_iter().collect(),
+        token: token(who),
+        mode: Mode::Exclusive,
+        ttl: Duration::from_secs(30),
+        if_busy,
+        block: 1,
+        lock_delay: Duration::ZERO,
+        value: None,
+    }
+}
+
+pub(crate) fn take(what: &str, who: u128) -> Operation {
+    Operation::Ask(ask(what, who, IfBusy::Tell))
+}
+
+pub(crate) fn queue(what: &str, who: u128) -> Operation {
+    Operation::Ask(ask(what, who, IfBusy::Queue))
+}
+
+pub(crate) fn renew(what: &str, who: u128) -> Operation {
+    let ttl = Duration::from_secs(30);
+    Operation::Renew(Renew { name: name(what), token: token(who), ttl, block: 0 })
+}
+
+pub(crate) fn release(what: &str, who: u128) -> Operation {
+    let keep = Duration::ZERO;
+    Operation::Release(Release { name: name(what), token: token(who), keep })
+}
