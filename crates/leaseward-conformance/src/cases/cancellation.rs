@@ -7,7 +7,7 @@ use leaseward::EventKind;
 use crate::{
     Case, Fate, Fixture, Kind, Need, PushFate,
     case::case,
-    support::{Heard, LONG, asking, granted, poll_once, queue_of, take, view},
+    support::{Heard, LONG, asking, cancel, granted, poll_once, queue_of, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -27,7 +27,7 @@ async fn a_dropped_acquire_leaves_the_queue(fixture: &Fixture) {
     let held = take(&one.lock("x").ttl(LONG)).await;
     let waiting = asking(other.lock("x").ttl(LONG));
     queue_of(&one, "x", 1).await;
-    waiting.abort();
+    cancel(waiting).await;
     queue_of(&one, "x", 0).await;
     held.release().await.expect("given back");
     assert!(view(&one, "x").await.holders.is_empty(), "given to somebody who has gone");
@@ -41,7 +41,7 @@ async fn a_dropped_acquire_gives_back_what_was_granted(fixture: &Fixture) {
     let waiting = asking(one.lock("x").ttl(LONG));
     line.held_back(1).await;
     assert_eq!(view(&other, "x").await.holders.len(), 1, "the store has granted it");
-    waiting.abort();
+    cancel(waiting).await;
     line.let_go();
     assert!(other.lock("x").acquire().await.expect("it comes free").is_held());
 }
@@ -52,8 +52,7 @@ async fn a_dropped_acquire_withdraws_what_was_not_sent(fixture: &Fixture) {
     line.next(Kind::Ask, [Fate::HoldRequest]);
     let waiting = asking(one.lock("x").ttl(LONG));
     line.held_back(1).await;
-    waiting.abort();
-    assert!(waiting.await.expect_err("aborted").is_cancelled());
+    cancel(waiting).await;
     line.let_go();
     // The ask arrives after its caller has gone: the release that follows it must undo it.
     line.sent(Kind::Release, 1).await;
@@ -67,11 +66,11 @@ async fn a_dropped_try_gives_back_what_was_granted(fixture: &Fixture) {
     let (single, several) = (one.lock("x").ttl(LONG), one.all(["y", "z"]).ttl(LONG));
     let single = tokio::spawn(async move { single.try_acquire().await.map(drop) });
     line.held_back(1).await;
-    single.abort();
+    cancel(single).await;
     line.let_go();
     let several = tokio::spawn(async move { several.try_acquire().await.map(drop) });
     line.held_back(2).await;
-    several.abort();
+    cancel(several).await;
     line.let_go();
     for name in ["x", "y", "z"] {
         assert!(other.lock(name).acquire().await.expect("it comes free").is_held());
@@ -86,7 +85,7 @@ async fn a_grant_on_its_way_is_given_back(fixture: &Fixture) {
     let waiting = asking(one.lock("x").ttl(LONG));
     queue_of(&other, "x", 1).await;
     held.release().await.expect("given back");
-    waiting.abort();
+    cancel(waiting).await;
     let next = other.lock("x").acquire().await.expect("it comes free");
     // The push arrives late, for a token its client no longer knows.
     line.deliver_pushes();
@@ -104,8 +103,7 @@ async fn a_dropped_waiter_does_not_take_others_with_it(fixture: &Fixture) {
     heard.nth(EventKind::Waiting, 1).await;
     let second = asking(locks.lock("x").ttl(LONG));
     heard.nth(EventKind::Waiting, 2).await;
-    first.abort();
-    assert!(first.await.expect_err("aborted").is_cancelled());
+    cancel(first).await;
     held.release().await.expect("given back");
     assert!(granted(second).await.is_held());
 }
@@ -139,7 +137,7 @@ async fn a_dropped_run_gives_back(fixture: &Fixture) {
         .await
     });
     started.notified().await;
-    work.abort();
+    cancel(work).await;
     assert!(other.lock("x").acquire().await.expect("it comes free").is_held());
 }
 
@@ -154,6 +152,6 @@ async fn an_aborted_task_gives_back(fixture: &Fixture) {
         std::future::pending::<()>().await;
     });
     taken.notified().await;
-    holder.abort();
+    cancel(holder).await;
     assert!(other.lock("x").acquire().await.expect("it comes free").is_held());
 }

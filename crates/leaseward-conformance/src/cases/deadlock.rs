@@ -1,7 +1,10 @@
 //! Waits that could never end.
 
-use leaseward::{Attempt, ErrorKind, EventKind, OwnerId};
-use tokio::sync::oneshot;
+use leaseward::{Attempt, Error, ErrorKind, EventKind, Guard, Lock, OwnerId};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 
 use crate::{
     Case, Fixture, Need,
@@ -21,34 +24,51 @@ pub(super) const CASES: &[Case] = &[
     case!(can_be_switched_off).timed(),
 ];
 
+/// Starts all these waits, none of which can be granted, and answers with the first that fails and its number.
+///
+/// Whichever wait closes the cycle is the one that fails, so no order among them is asked for.
+async fn first_to_fail(locks: Vec<Lock>) -> (usize, Error, Vec<JoinHandle<Option<Guard>>>) {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let mut waits = Vec::new();
+    for (at, lock) in locks.into_iter().enumerate() {
+        let tell = tell.clone();
+        waits.push(tokio::spawn(async move {
+            match lock.acquire().await {
+                Ok(guard) => Some(guard),
+                Err(error) => {
+                    let _ = tell.send((at, error));
+                    None
+                }
+            }
+        }));
+    }
+    let (at, error) = told.recv().await.expect("one of them fails");
+    (at, error, waits)
+}
+
 async fn a_cycle_is_named(fixture: &Fixture) {
     let locks = fixture.client().await;
-    let heard = Heard::of(&locks);
-    let x = take(&locks.lock("x").ttl(LONG).owner("one")).await;
-    let y = take(&locks.lock("y").ttl(LONG).owner("other")).await;
-    let waiting = asking(locks.lock("y").ttl(LONG).owner("one"));
-    heard.first(EventKind::Waiting).await;
-    let error = locks.lock("x").ttl(LONG).owner("other").acquire().await.expect_err("a cycle");
+    let lock = |name: &str, owner: &str| locks.lock(name).ttl(LONG).owner(owner);
+    let mut held = [Some(take(&lock("x", "one")).await), Some(take(&lock("y", "other")).await)];
+    let (at, error, mut waits) = first_to_fail(vec![lock("y", "one"), lock("x", "other")]).await;
     assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
-    for part in ["`x`", "`y`", "`other`"] {
+    for part in ["`x`", "`y`", ["`one`", "`other`"][at]] {
         assert!(error.message().contains(part), "{error}");
     }
-    assert!(error.hint_text().is_some() && x.is_held());
-    y.release().await.expect("given back");
-    assert!(granted(waiting).await.is_held(), "whoever waited first goes on");
+    assert!(error.hint_text().is_some());
+    let of_the_failed = held[at].take().expect("taken above");
+    of_the_failed.release().await.expect("given back");
+    let granted = waits.remove(1 - at).await.expect("no panic");
+    assert!(granted.expect("the other one goes on").is_held());
 }
 
 async fn a_longer_cycle_is_named(fixture: &Fixture) {
     let locks = fixture.client().await;
-    let heard = Heard::of(&locks);
     let lock = |name: &str, owner: &str| locks.lock(name).ttl(LONG).owner(owner);
     let _held =
         [take(&lock("x", "a")).await, take(&lock("y", "b")).await, take(&lock("z", "c")).await];
-    let _first = asking(lock("y", "a"));
-    heard.nth(EventKind::Waiting, 1).await;
-    let _second = asking(lock("z", "b"));
-    heard.nth(EventKind::Waiting, 2).await;
-    let error = lock("x", "c").acquire().await.expect_err("a cycle");
+    let waits = vec![lock("y", "a"), lock("z", "b"), lock("x", "c")];
+    let (_, error, _waits) = first_to_fail(waits).await;
     assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
     for name in ["`x`", "`y`", "`z`"] {
         assert!(error.message().contains(name), "{error}");
@@ -96,17 +116,14 @@ async fn a_moved_guard_keeps_its_owner(fixture: &Fixture) {
 
 async fn tasks_that_share_an_owner_are_one(fixture: &Fixture) {
     let locks = fixture.client().await;
-    let heard = Heard::of(&locks);
     let lock = |name: &str, owner: &str| locks.lock(name).ttl(LONG).owner(owner);
     let x = lock("x", "job");
     let _x = tokio::spawn(async move { take(&x).await }).await.expect("no panic");
     let _y = take(&lock("y", "other")).await;
-    let _waiting = asking(lock("x", "other"));
-    heard.first(EventKind::Waiting).await;
-    // Another task of the same owner closes the cycle.
-    let error = asking(lock("y", "job")).await.expect("no panic").expect_err("a cycle");
-    assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
     let error = asking(lock("x", "job")).await.expect("no panic").expect_err("its own");
+    assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+    // Another task of the same owner closes the cycle.
+    let (_, error, _waits) = first_to_fail(vec![lock("x", "other"), lock("y", "job")]).await;
     assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
 }
 

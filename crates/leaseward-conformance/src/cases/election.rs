@@ -5,7 +5,7 @@ use leaseward::{ErrorKind, Fence, LeaderView, Locks, LostReason, Release};
 use crate::{
     Case, Fixture, Need,
     case::case,
-    support::{LONG, SHORT, eventually, queue_of},
+    support::{LONG, SHORT, cancel, eventually, queue_of},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -74,7 +74,7 @@ async fn a_withdrawn_candidate_never_leads(fixture: &Fixture) {
     let candidate = other.election("scheduler").ttl(LONG);
     let campaign = tokio::spawn(async move { candidate.campaign("second").await.map(drop) });
     queue_of(&one, "scheduler", 1).await;
-    campaign.abort();
+    cancel(campaign).await;
     queue_of(&one, "scheduler", 0).await;
     drop(leader);
     eventually("nobody leads", || async { leader_seen_by(&one).await.is_none() }).await;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::{
     Case, Fixture, Need,
     case::case,
-    support::{LONG, SHORT, asking, granted, queue_of, take},
+    support::{LONG, SHORT, asking, cancel, granted, queue_of, take},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -84,7 +84,7 @@ async fn sees_what_another_client_does(fixture: &Fixture) {
     assert_eq!(&*seen.who, "second");
     let waiting = asking(one.lock("x").ttl(LONG));
     watch.sees(Observed::Queued, None).await;
-    waiting.abort();
+    cancel(waiting).await;
     queue_of(&observer, "x", 0).await;
     assert_eq!(&*watch.sees(Observed::Left, None).await.who, "first");
     let fence = next.fence();

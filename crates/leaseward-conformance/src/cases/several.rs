@@ -7,7 +7,7 @@ use leaseward::{ErrorKind, Locks, LostReason, MultiAttempt, MultiGuard, Release}
 use crate::{
     Case, Fate, Fixture, Kind, Need,
     case::case,
-    support::{LONG, SHORT, Witness, eventually, queue_of, take, view},
+    support::{LONG, SHORT, Witness, cancel, eventually, queue_of, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -103,7 +103,7 @@ async fn given_back_when_cancelled(fixture: &Fixture) {
     let waiting = tokio::spawn(async move { both.acquire().await });
     queue_of(&one, "b", 1).await;
     assert_eq!(view(&one, "a").await.holders.len(), 1, "taken in sorted order");
-    waiting.abort();
+    cancel(waiting).await;
     a_comes_free(&one).await;
     queue_of(&one, "b", 0).await;
     held.release().await.expect("given back");

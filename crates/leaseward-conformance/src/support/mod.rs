@@ -8,7 +8,7 @@ mod thread;
 mod wait;
 mod witness;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use leaseward::{Attempt, Busy, Error, Guard, Lock};
 use tokio::task::JoinHandle;
@@ -37,6 +37,15 @@ pub fn asking(lock: Lock) -> JoinHandle<Result<Guard, Error>> {
 /// What somebody who was [`asking`] got.
 pub async fn granted(asked: JoinHandle<Result<Guard, Error>>) -> Guard {
     asked.await.expect("the task lives").expect("the lease is granted")
+}
+
+/// Drops what a task waits in, and waits until that has been done.
+///
+/// # Panics
+/// If the task had ended before: then nothing was cancelled.
+pub async fn cancel<T: fmt::Debug>(task: JoinHandle<T>) {
+    task.abort();
+    assert!(task.await.expect_err("there was nothing to cancel").is_cancelled());
 }
 
 /// Takes a lock that must be free.
