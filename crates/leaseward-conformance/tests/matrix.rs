@@ -91,7 +91,8 @@ fn every_promise_names_a_case_that_exists() {
     let page = guarantees();
     let missing = missing(&cases_named_in(&page));
     assert!(missing.is_empty(), "docs/guarantees.md names cases that do not exist: {missing:?}");
-    let promises = page.lines().filter(|line| line.starts_with("- "));
+    // A promise is an item of a list, up to the next one or the end of its section.
+    let promises = page.split("\n- ").skip(1).map(|item| item.split("\n\n").next().unwrap_or(item));
     for promise in promises {
         assert!(!cases_named_in(promise).is_empty(), "a promise without a case: {promise}");
     }

@@ -9,6 +9,7 @@ mod election;
 mod events;
 mod exclusion;
 mod expiry;
+mod facade;
 mod fencing;
 mod handles;
 mod idempotence;
@@ -54,6 +55,7 @@ pub static GROUPS: &[Group] = &[
     Group { name: "order", cases: order::CASES },
     Group { name: "election", cases: election::CASES },
     Group { name: "handles", cases: handles::CASES },
+    Group { name: "facade", cases: facade::CASES },
     Group { name: "shutdown", cases: shutdown::CASES },
 ];
 
