@@ -1,1 +1,116 @@
-fn main() {}
+//! `leaseward`: locks from the command line.
+//!
+//! Typed arguments ([`args`]) and settings ([`config`]) become what is meant, which a command ([`commands`]) carries
+//! out; [`printer`] says how it went and [`exit`] what a script sees.
+
+mod address;
+mod args;
+mod audit;
+mod child;
+mod claim;
+mod commands;
+mod config;
+mod exit;
+mod failure;
+mod handle;
+mod hold;
+mod printer;
+mod session;
+mod units;
+mod waiting;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{
+    args::{Cli, Command},
+    commands::{
+        acquire, break_lease, completions, demo, elect, events, ls, man, release, renew, run, show,
+    },
+    exit::Exit,
+    failure::Failure,
+    printer::Printer,
+    session::Session,
+};
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let hidden = child::hidden_part(&arguments).or_else(|| demo::hidden_part(&arguments));
+    if let Some(code) = hidden {
+        return code;
+    }
+    let printer = Printer::new();
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, printer),
+    };
+    let done = match cli.command {
+        Command::Completions(args) => completions::run(&args, printer),
+        Command::Man(args) => man::run(&args, printer),
+        command => with_a_store(cli.global, command, printer),
+    };
+    match done {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            printer.failure(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Help that was asked for, or a command line that cannot be used.
+fn refused(error: &clap::Error, printer: Printer) -> ExitCode {
+    let _ = error.print();
+    let text = error.to_string();
+    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CMD>") {
+        printer.hint("the command stands behind `--`, as in `leaseward run NAME -- CMD ARGS`");
+    }
+    match error.exit_code() {
+        0 => Exit::Done.into(),
+        _ => Exit::Usage.into(),
+    }
+}
+
+fn with_a_store(
+    mut global: args::Global,
+    command: Command,
+    printer: Printer,
+) -> Result<Exit, Failure> {
+    let stand = match command {
+        Command::Demo(_) => Some(demo::Stand::prepare(&mut global)?),
+        _ => None,
+    };
+    // One thread is enough, and starts fastest.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::system("cannot start the runtime", &error))?;
+    let done = runtime.block_on(async {
+        let mut session = Session::open(&global, printer).await?;
+        let done = dispatch(command, &mut session).await;
+        session.close().await;
+        done
+    });
+    // Threads of a store that hang in a system call must not keep the tool from ending.
+    runtime.shutdown_background();
+    drop(stand);
+    done
+}
+
+async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failure> {
+    match command {
+        Command::Run(args) => run::run(args, session).await,
+        Command::Acquire(args) => acquire::run(args, session).await,
+        Command::Renew(args) => renew::run(args, session).await,
+        Command::Release(args) => release::run(args, session).await,
+        Command::Ls(args) => ls::run(args, session).await,
+        Command::Show(args) => show::run(args, session).await,
+        Command::Events(args) => events::run(args, session).await,
+        Command::Elect(args) => elect::run(args, session).await,
+        Command::Break(args) => break_lease::run(args, session).await,
+        Command::Demo(args) => demo::run(args, session).await,
+        Command::Completions(args) => completions::run(&args, session.printer),
+        Command::Man(args) => man::run(&args, session.printer),
+    }
+}

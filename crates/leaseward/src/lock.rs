@@ -390,6 +390,10 @@ where
         if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
             return gone(reason);
         }
+        // The deadline may have passed without anybody having been told yet.
+        if let Some(reason) = lease.lost_now() {
+            return gone(reason);
+        }
         let polled = work.as_mut().poll(cx);
         match (polled, lease.lost_now()) {
             // Finished, or blocked, past the deadline: somebody else may hold the name already.

@@ -136,11 +136,14 @@ impl Engine {
             Ok(Reply::Queued(place)) => self.place_given(bid, sent, place, now, &mut after),
             Ok(Reply::Busy(standing)) if bid.spec.if_busy == IfBusy::Tell => {
                 let mut state = bid.state.lock();
-                if let Some(waiter) = state.next_waiter() {
-                    after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                // Whoever tried may have gone, and its token with it.
+                if !state.claim.is_ended() {
+                    if let Some(waiter) = state.next_waiter() {
+                        after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                    }
+                    state.claim.end();
+                    self.bury(&mut shard, bid, state);
                 }
-                state.claim.end();
-                self.bury(&mut shard, bid, state);
             }
             Ok(Reply::Busy(standing)) => {
                 let mut state = bid.state.lock();
@@ -200,7 +203,15 @@ impl Engine {
         after: &mut After,
     ) {
         let mut state = bid.state.lock();
+        if state.claim.is_held() {
+            // A push came first: the lease is ours whatever became of this ask.
+            return;
+        }
         if state.claim.is_ended() {
+            // Its release may have overtaken it: no ghost is left behind for a whole TTL.
+            if error.kind() == ErrorKind::Indeterminate {
+                after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
+            }
             return;
         }
         state.failures += 1;

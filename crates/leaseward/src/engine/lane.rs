@@ -128,7 +128,10 @@ impl Flight {
         Self { answers, targets: vec![target], sent }
     }
 
-    fn start(engine: &Engine, jobs: Vec<Job>) -> Self {
+    fn start(engine: &Engine, mut jobs: Vec<Job>) -> Self {
+        // Two batches that take rows in one order never deadlock in a database. Stable: operations on one name stay in
+        // their order.
+        jobs.sort_by(|a, b| a.operation.name().cmp(b.operation.name()));
         let mut targets = Vec::with_capacity(jobs.len());
         let batch = jobs
             .into_iter()

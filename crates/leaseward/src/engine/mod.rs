@@ -21,6 +21,8 @@ mod leave;
 pub(crate) mod order;
 pub(crate) mod several;
 mod shutdown;
+#[cfg(test)]
+mod sim;
 mod table;
 mod waits;
 

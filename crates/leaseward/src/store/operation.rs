@@ -9,7 +9,7 @@ use crate::{Mode, Name, Token, Value};
 /// Names of one ask: sorted, distinct, nearly always one.
 pub type Names = SmallVec<[Name; 1]>;
 
-/// Operations that go to the store together; they may be carried out as one script, one transaction or one by one.
+/// Operations that go to the store together, sorted by name; they may be carried out as one script, one transaction or one by one.
 pub type Batch = Vec<Operation>;
 
 /// One atomic operation.
@@ -21,6 +21,17 @@ pub enum Operation {
     Renew(Renew),
     /// Give back a lease or a place in the queue.
     Release(Release),
+}
+
+impl Operation {
+    /// The name it is about; the first of several.
+    pub fn name(&self) -> &Name {
+        match self {
+            Self::Ask(ask) => &ask.names[0],
+            Self::Renew(renew) => &renew.name,
+            Self::Release(release) => &release.name,
+        }
+    }
 }
 
 /// What to do when the name is not free.

@@ -4,14 +4,16 @@ use std::{
     io::{BufRead, BufReader, Lines},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
+    sync::Arc,
 };
 
 use leaseward::{
     Fence,
-    store::{Push, Reply},
+    clock::SystemClock,
+    store::{self, Push, Reply},
 };
 
-use crate::help::{granted, listen, one, open_now, queue, release, take};
+use crate::help::{context, granted, listen, one, open_now, queue, release, run, take};
 
 const ROLE: &str = "LEASEWARD_TEST_ROLE";
 const FILE: &str = "LEASEWARD_TEST_FILE";
@@ -23,6 +25,12 @@ const SAID: &str = "child says ";
 #[test]
 fn child() {
     let (Ok(role), Ok(file)) = (std::env::var(ROLE), std::env::var(FILE)) else { return };
+    if role == "default" {
+        let store = run(store::open("sqlite:", context(Arc::new(SystemClock)))).expect("a home");
+        println!("\n{SAID}{}", store.location());
+        granted(one(&*store, take("a", 1)));
+        return;
+    }
     let store = open_now(Path::new(&file));
     let pid = u128::from(std::process::id());
     match role.as_str() {
@@ -60,6 +68,7 @@ impl Helper {
             .args(["--exact", "processes::child", "--nocapture"])
             .env(ROLE, role)
             .env(FILE, file)
+            .env("XDG_STATE_HOME", file)
             .stdout(Stdio::piped())
             .spawn()
             .expect("this binary runs");
@@ -124,4 +133,17 @@ fn a_release_wakes_a_waiter_in_another_process() {
     assert_eq!(waiter.hear(), "queued");
     assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));
     assert!(waiter.hear_fence() > before);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_default_file_is_the_users_own() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let mut helper = Helper::start("default", &state);
+    let path = state.join("leaseward/leases.db");
+    assert_eq!(helper.hear(), format!("sqlite:{}", path.display()));
+    let mode = |path: &Path| path.metadata().expect("it was made").permissions().mode() & 0o777;
+    assert_eq!((mode(&state.join("leaseward")), mode(&path)), (0o700, 0o600));
 }

@@ -61,7 +61,7 @@ impl Client {
         file::prepare(&config)?;
         let mut conn = connection::open(&config.path, config.durability)?;
         schema::ready(&mut conn, &config.path, clock.now())?;
-        // Short-lived processes never commit often enough to sweep later.
+        // One go: a short-lived process never commits often enough to sweep later.
         connection::patiently(|| sweep::sweep(&mut conn, &*clock))
             .map_err(|e| translate(e, Stage::Before, &config.path))?;
         // Nobody's turns are made by client 0.
@@ -215,7 +215,7 @@ impl Client {
             let _ = sender.send(());
         });
         this.worker.close();
-        let kept = this.keeper.close();
+        let kept = this.keeper.close(this.log_pages.load(Ordering::Relaxed));
         Box::pin(async move {
             // Whatever could not be told to close was closed before.
             if posted.is_ok() {

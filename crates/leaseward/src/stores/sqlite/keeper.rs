@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    thread,
 };
 
 use parking_lot::Mutex;
@@ -15,8 +16,9 @@ use super::{
     config::Durability,
     connection,
     error::{Stage, translate},
-    inspect, sweep,
-    worker::{self, Worker},
+    inspect,
+    sweep::{self, Swept},
+    worker::Worker,
 };
 use crate::{
     Error,
@@ -24,12 +26,22 @@ use crate::{
     store::{LockView, Query},
 };
 
-/// Pages in the log from which on it is copied back. The next commit then starts the log anew, which waits for the disk
-/// once: the larger this is, the rarer that is, and the longer a first process reads when it opens the file.
-const LOG_PAGES: u32 = 1_000;
+/// Pages in the log from which on it is copied back: 16 MiB. Copying waits for the disk and keeps
+/// writers out at its end: the larger this is, the rarer that is.
+const LOG_PAGES: u32 = 8_000;
 
-/// Commits between two sweeps: each leaves at most one row behind, each sweep looks at 128 names.
-const SWEEP_EVERY: u32 = 64;
+/// Pages in the log from which on it is emptied at the end: reading so many takes a millisecond.
+const LOG_PAGES_AT_END: u32 = 1_000;
+
+/// How often a checkpoint tries to keep writers out, 50 µs apart: for about a second.
+const TRIES_MAX: i32 = 10_000;
+
+/// Commits between two sweeps.
+const SWEEP_EVERY: u32 = 1_024;
+
+/// A sweep goes on while it finds something, so that it keeps up with whatever is left behind; but only so often, because
+/// others want the thread too.
+const SWEEP_TURNS_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -47,7 +59,6 @@ struct Desk {
     /// Opened when it is first needed: a short-lived process never does.
     conn: Mutex<Option<Connection>>,
     is_copying: AtomicBool,
-    is_closed: AtomicBool,
 }
 
 impl Keeper {
@@ -58,7 +69,6 @@ impl Keeper {
             clock,
             conn: Mutex::new(None),
             is_copying: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
         };
         Self {
             worker: Worker::new("leaseward-sqlite-keeper"),
@@ -105,12 +115,17 @@ impl Keeper {
     }
 
     /// Ends the thread once it has finished what it is at, and closes the connection.
-    pub(super) fn close(&self) -> BoxFuture<'static, Result<(), Error>> {
-        self.desk.is_closed.store(true, Ordering::Release);
+    pub(super) fn close(&self, log_pages: u32) -> BoxFuture<'static, Result<(), Error>> {
+        let is_long = log_pages >= LOG_PAGES_AT_END;
+        if !is_long && !self.worker.is_running() {
+            self.worker.close();
+            return Box::pin(std::future::ready(Ok(())));
+        }
         let desk = self.desk.clone();
         let closed = self.worker.call(move || {
+            let emptied = if is_long { desk.empty_log() } else { Ok(()) };
             *desk.conn.lock() = None;
-            Ok(())
+            emptied
         });
         self.worker.close();
         closed
@@ -118,27 +133,56 @@ impl Keeper {
 }
 
 impl Desk {
+    fn open(&self) -> Result<Connection, Error> {
+        let mut conn = connection::open(&self.path, self.durability)?;
+        conn.busy_handler(Some(wait_for_writers))
+            .map_err(|e| translate(e, Stage::Before, &self.path))?;
+        Ok(conn)
+    }
+
     fn with<T>(&self, mut work: impl FnMut(&mut Connection) -> SqlResult<T>) -> Result<T, Error> {
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(worker::closed());
-        }
         let mut slot = self.conn.lock();
         let conn = match slot.take() {
             Some(conn) => conn,
-            None => connection::open(&self.path, self.durability)?,
+            None => self.open()?,
         };
         let conn = slot.insert(conn);
         connection::patiently(|| work(conn)).map_err(|e| translate(e, Stage::Before, &self.path))
     }
 
-    /// Copies what it can of the log back into the file, in nobody's way.
+    /// Copies the log back and has the next commit start it anew.
+    ///
+    /// Most of it without a lock. But while somebody commits all the time that never catches up, and the log would grow
+    /// without end: so the rest is copied under the write lock, which keeps writers out for two waits for the disk.
     fn copy_log(&self) -> Result<(), Error> {
-        self.with(|conn| {
-            conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(()))
-        })
+        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(PASSIVE)"))?;
+        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)"))?;
+        // Whoever commits first waits for the disk once more: this thread, rather than a caller.
+        self.with(|conn| conn.execute("UPDATE meta SET swept = swept", []).map(drop))
+    }
+
+    /// Empties a log that the next process would have to read when it opens the file, unless somebody else is there.
+    fn empty_log(&self) -> Result<(), Error> {
+        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(TRUNCATE)"))
     }
 
     fn sweep(&self) -> Result<(), Error> {
-        self.with(|conn| sweep::sweep(conn, &*self.clock))
+        for _ in 0..SWEEP_TURNS_MAX {
+            if self.with(|conn| sweep::sweep(conn, &*self.clock))? == Swept::Clean {
+                break;
+            }
+        }
+        Ok(())
     }
+}
+
+/// That others were in the way is not an error: the log is as long as before, and the next commit says so.
+fn checkpoint(conn: &Connection, sql: &str) -> SqlResult<()> {
+    conn.prepare_cached(sql)?.query_row([], |_| Ok(()))
+}
+
+/// A checkpoint cannot be tried again from outside without waiting for the disk again, so SQLite itself has to wait.
+fn wait_for_writers(tries: i32) -> bool {
+    thread::sleep(connection::PAUSE);
+    tries < TRIES_MAX
 }

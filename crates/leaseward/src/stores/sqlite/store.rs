@@ -83,7 +83,10 @@ impl Store for Sqlite {
         let fences = match self.client.config.durability {
             Durability::Full => Level::Holds,
             Durability::Normal => {
-                breaks_when.push("a power cut comes before the clock is set back".to_owned());
+                breaks_when.push(
+                    "a power cut takes back the last commits and the clock is behind afterwards"
+                        .to_owned(),
+                );
                 Level::WithinBounds
             }
         };

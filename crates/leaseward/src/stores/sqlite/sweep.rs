@@ -22,12 +22,19 @@ struct Found {
     to: String,
 }
 
+/// Whether a go found something that had expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swept {
+    Clean,
+    Some,
+}
+
 /// Looks at some names and settles those that need it, as any operation on them would.
-pub(super) fn sweep(conn: &mut Connection, clock: &dyn Clock) -> SqlResult<()> {
+pub(super) fn sweep(conn: &mut Connection, clock: &dyn Clock) -> SqlResult<Swept> {
     // Most of the time there is nothing, and looking needs no write lock.
     let found = look(conn, Now::read(clock))?;
     if found.names.is_empty() && found.from == found.to {
-        return Ok(());
+        return Ok(Swept::Clean);
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut turn = Turn::new(&tx, Now::read(clock), NOBODY);
@@ -39,7 +46,8 @@ pub(super) fn sweep(conn: &mut Connection, clock: &dyn Clock) -> SqlResult<()> {
         turn.change("UPDATE meta SET swept = ?1 WHERE id = 1", params![found.to])?;
     }
     turn.finish()?;
-    tx.commit()
+    tx.commit()?;
+    Ok(if found.names.is_empty() { Swept::Clean } else { Swept::Some })
 }
 
 /// Looks for names with something that has expired, from where the last go of any process ended.

@@ -63,6 +63,10 @@ impl Worker {
         })
     }
 
+    pub(super) fn is_running(&self) -> bool {
+        matches!(*self.state.lock(), State::Running(_))
+    }
+
     /// Takes no more jobs; the thread ends after those it has.
     pub(super) fn close(&self) {
         *self.state.lock() = State::Closed;

@@ -1,0 +1,99 @@
+//! The launcher: makes the command known to the watchdog, then becomes it.
+//!
+//! It is the leader of the new process group, and the command keeps its process number. Because it speaks on the
+//! watchdog's own pipe, a wrapper that dies at any moment either never started the command or left a watchdog that
+//! knows it.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::fd::AsRawFd,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
+};
+
+use leaseward::clock::{Clock, Moment, SystemClock};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, getpid},
+};
+
+use super::{LAUNCH, leash::Word, ourselves, supervise::Job, terminal::Terminal};
+use crate::{
+    config::PASSWORD_VARIABLE,
+    exit::{CANNOT_RUN, Exit, LOST, NOT_FOUND},
+    failure::Failure,
+    printer::Printer,
+};
+
+/// Starts the command in a process group of its own.
+///
+/// The pipe to the watchdog is passed on as an open file; nothing else is started meanwhile that could inherit it.
+pub(super) fn start(job: &Job, pipe: &File, until: Moment, foreground: bool) -> io::Result<Pid> {
+    fcntl_setfd(pipe, FdFlags::empty())?;
+    let started = ourselves()
+        .arg0("leaseward-launcher")
+        .arg(LAUNCH)
+        .arg(pipe.as_raw_fd().to_string())
+        .arg(until.as_nanos().to_string())
+        .arg(if foreground { "foreground" } else { "background" })
+        .args(&job.command)
+        .envs(job.environment.iter().map(|(key, value)| (key, value)))
+        .env_remove(PASSWORD_VARIABLE)
+        .process_group(0)
+        .spawn();
+    fcntl_setfd(pipe, FdFlags::CLOEXEC)?;
+    let pid = i32::try_from(started?.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::other("a process without a number"))
+}
+
+/// The launcher's own short life.
+pub(super) fn main(arguments: &[OsString]) -> ExitCode {
+    let [pipe, until, place, program, rest @ ..] = arguments else {
+        return ExitCode::from(Exit::Usage);
+    };
+    let number = |text: &OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
+    let (Some(pipe), Some(until)) = (number(pipe), number(until).map(Moment::from_nanos)) else {
+        return ExitCode::from(Exit::Usage);
+    };
+    if let Err(error) = make_known(pipe) {
+        let failure =
+            Failure::system("cannot reach the watchdog, so the command was not run", &error)
+                .hint("the tool needs `/dev/fd`: is `/proc` mounted?");
+        Printer::new().failure(&failure);
+        return ExitCode::from(Exit::Other);
+    }
+    // The machine may have slept since the lease was granted.
+    if SystemClock.now() >= until {
+        return ExitCode::from(LOST);
+    }
+    if place == "foreground"
+        && let Some(terminal) = Terminal::controlling()
+    {
+        terminal.give_to(getpid());
+    }
+    ExitCode::from(became(program, rest))
+}
+
+/// Tells the watchdog, then lets go of the pipe, so that the command does not keep it open.
+fn make_known(pipe: u64) -> io::Result<()> {
+    let mut watchdog = OpenOptions::new().write(true).open(format!("/dev/fd/{pipe}"))?;
+    watchdog.write_all(Word::Group(getpid()).line().as_bytes())?;
+    let inherited = i32::try_from(pipe).map_err(io::Error::other)?;
+    nix::unistd::close(inherited)?;
+    Ok(())
+}
+
+/// Becomes the command; comes back only if that failed, with the code a shell would give.
+fn became(program: &OsString, arguments: &[OsString]) -> u8 {
+    let error = Command::new(program).args(arguments).exec();
+    let shown = program.to_string_lossy();
+    let printer = Printer::new();
+    let (code, hint) = match error.kind() {
+        io::ErrorKind::NotFound => (NOT_FOUND, "is it installed, and in `PATH`?"),
+        _ => (CANNOT_RUN, "is it a program, and may it be executed?"),
+    };
+    printer.failure(&Failure::system(&format!("cannot run `{shown}`"), &error).hint(hint));
+    code
+}

@@ -1,0 +1,14 @@
+//! One file a verb: its arguments, its help, what it does.
+
+pub(crate) mod acquire;
+pub(crate) mod break_lease;
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod elect;
+pub(crate) mod events;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod run;
+pub(crate) mod show;

@@ -1,0 +1,40 @@
+//! One invocation of the tool: its settings, its connection, its streams, its signals.
+
+use leaseward::Locks;
+
+use crate::{
+    args::Global, child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer,
+};
+
+/// What commands work with.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) settings: Settings,
+    pub(crate) locks: Locks,
+    pub(crate) printer: Printer,
+    pub(crate) signals: Signals,
+}
+
+impl Session {
+    /// Reads the settings and opens the store.
+    pub(crate) async fn open(global: &Global, printer: Printer) -> Result<Self, Failure> {
+        let settings = Settings::load(global)?;
+        let mut signals = Signals::listen()
+            .map_err(|error| Failure::system("cannot listen to signals", &error))?;
+        let locks = tokio::select! {
+            locks = leaseward::connect(settings.store.reveal()) => locks?,
+            signal = signals.ending() => return Err(interrupted(signal)),
+        };
+        Ok(Self { settings, locks, printer, signals })
+    }
+
+    /// Gives back everything still held.
+    pub(crate) async fn close(self) {
+        self.locks.shutdown().await;
+    }
+}
+
+/// The end of a command by a signal, without a word: whoever sent it knows.
+pub(crate) fn interrupted(signal: rustix::process::Signal) -> Failure {
+    Failure::new(Exit::Signal(u8::try_from(signal.as_raw()).unwrap_or(u8::MAX)), "")
+}

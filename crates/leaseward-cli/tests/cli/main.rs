@@ -1,0 +1,20 @@
+//! The tool, run as its users run it: the real binary, real processes, a store of its own for each test.
+//!
+//! Nothing is asserted about how long something takes. Tests wait for a line on a pipe or for a process to be gone;
+//! the limit on such a wait only turns a hang into a failure.
+
+mod bad_input;
+mod breaking;
+mod counter;
+mod demo;
+mod elect;
+mod events;
+mod handles;
+mod kill;
+mod run;
+mod secrets;
+mod settings;
+mod signals;
+mod support;
+mod terminal;
+mod views;

@@ -1,0 +1,43 @@
+//! Settings: where they come from, which wins.
+
+use std::fs;
+
+use crate::support::{Place, Ran};
+
+#[test]
+fn the_flag_wins_over_the_variable_and_that_over_the_file() {
+    let place = Place::new();
+    let config = place.path(".config/leaseward/config.toml");
+    fs::create_dir_all(config.parent().expect("a folder")).expect("made");
+    fs::write(&config, "store = \"sqlite:from-file.db\"\nttl = \"2m\"\n").expect("written");
+    let print = ["run", "x", "--", "sh", "-c", "echo $LEASEWARD_STORE"];
+    let from_file = Ran::from(place.bare_tool(print).output().expect("starts"));
+    assert!(from_file.out.ends_with("/from-file.db\n"), "{}{}", from_file.out, from_file.err);
+    let from_variable = place.run(print);
+    assert!(from_variable.out.ends_with("/locks.db\n"), "{}", from_variable.out);
+    for arguments in [
+        ["--store", "sqlite:flag.db"].iter().chain(&print).collect::<Vec<_>>(),
+        ["run", "--store", "sqlite:flag.db"].iter().chain(&print[1..]).collect(),
+    ] {
+        let from_flag = place.run(arguments);
+        assert!(from_flag.out.ends_with("/flag.db\n"), "{}{}", from_flag.out, from_flag.err);
+    }
+    let ttl = place.run(["acquire", "y"]).out;
+    assert!(ttl.contains("\"ttl_ms\":120000"), "{ttl}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_with_its_line() {
+    let place = Place::new();
+    fs::write(place.path("c.toml"), "store = \"sqlite:x.db\"\ntll = \"30s\"\n").expect("written");
+    let ran = place.run(["--config", "c.toml", "run", "x", "--", "true"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("line 2") && ran.err.contains("`tll`"), "{}", ran.err);
+    let ran = place.run(["--config", "missing.toml", "run", "x", "--", "true"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("missing.toml"), "{}", ran.err);
+    fs::write(place.path("c.toml"), "ttl = \"1ms\"\n").expect("written");
+    let ran = place.run(["--config", "c.toml", "run", "x", "--", "true"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("`ttl`") && ran.err.contains("hint: "), "{}", ran.err);
+}

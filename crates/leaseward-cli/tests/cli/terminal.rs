@@ -1,0 +1,49 @@
+//! On a terminal: the command has the foreground, and gives it back. `script` from util-linux plays the terminal.
+
+use std::process::Command;
+
+use crate::support::{Place, Ran};
+
+/// Runs a shell line on a terminal of its own; answers what was on the screen.
+fn on_a_terminal(place: &Place, line: &str) -> Ran {
+    let mut command = Command::new("script");
+    command
+        .args(["--quiet", "--return", "--command", line, "/dev/null"])
+        .current_dir(place.path(""))
+        .env("LEASEWARD_STORE", place.store())
+        .env("SHELL", "/bin/sh")
+        .stdin(std::process::Stdio::null());
+    Ran::from(command.output().expect("`script` of util-linux is installed"))
+}
+
+#[test]
+fn the_command_has_the_foreground_and_the_shell_gets_it_back() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    let look = r#"stat=$(cat /proc/$$/stat); set -- ${stat##*) }; echo "$3:$6""#;
+    let script = place.path("look.sh");
+    std::fs::write(&script, look).expect("written");
+    let script = script.display();
+    let ran =
+        on_a_terminal(&place, &format!("sh {script}; {tool} run x -- sh {script}; sh {script}"));
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    let seen: Vec<(&str, &str)> =
+        ran.out.lines().filter_map(|line| line.trim().split_once(':')).collect();
+    assert_eq!(seen.len(), 3, "{}", ran.out);
+    for (group, foreground) in &seen {
+        assert_eq!(group, foreground, "{}", ran.out);
+    }
+    assert_eq!(seen[0], seen[2], "the shell has it back");
+    assert_ne!(seen[0], seen[1], "the command had a group of its own");
+}
+
+#[test]
+fn whom_a_wait_is_for_is_shown_and_wiped() {
+    let place = Place::new();
+    let held = place.hold(&["deploy"], "read line");
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    let ran = on_a_terminal(&place, &format!("{tool} run --wait 1s deploy -- true"));
+    assert_eq!(ran.code, 75, "{}", ran.out);
+    assert!(ran.out.contains("waiting for `deploy`: held by"), "{:?}", ran.out);
+    held.end();
+}

@@ -1,0 +1,22 @@
+//! The simulation: whole histories of clients and one store under virtual time, drawn by a seed.
+//!
+//! Pure: no runtime, no threads, no clock. Several [clients](client), built on the very same [`Claim`](super::claim) and
+//! [`Cohort`](super::cohort) that the engine runs on, share the memory store's own `Space` over a network that delays,
+//! reorders, loses and repeats requests, answers and pushes. Processes stand still, crash and give up. At every step a
+//! [referee](check) looks at what everybody believes; when the faults stop, every caller must be served.
+//!
+//! `LEASEWARD_SIM_SEED=n cargo test -p leaseward --lib sim::tests::any_history -- --nocapture` tells one history in
+//! words; `LEASEWARD_SIM_HISTORIES=n` tries more of them than the default.
+//!
+//! Each rule of the protocols can be taken out (`rules::without`), and the simulation must then find a history in which
+//! somebody is hurt: that is what shows that the simulation could have found the mistake. R3 alone is for liveness:
+//! without it nobody is hurt, callers only wait longer.
+
+mod check;
+mod client;
+mod dice;
+mod hears;
+mod plan;
+mod tests;
+mod trace;
+mod world;
