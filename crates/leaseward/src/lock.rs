@@ -316,6 +316,7 @@ impl Lock {
                 break;
             }
             clock.sleep_until(again).await;
+            self.engine.events.retried();
         }
         Err(last)
     }

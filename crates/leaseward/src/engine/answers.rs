@@ -223,6 +223,7 @@ impl Engine {
             _ => false,
         };
         if worth_asking && state.failures < FAILURES_MAX {
+            self.events.retried();
             let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures);
             self.keeper.schedule(bid, &mut state, now + pause);
             return;

@@ -39,6 +39,9 @@ impl Engine {
 
     /// Looks after the bids whose time has come.
     pub(super) fn attend(self: &Arc<Self>, bids: &[Arc<Bid>]) {
+        if let Some(lead) = self.store.fence_lead() {
+            self.events.fence_lead(lead);
+        }
         let now = self.clock.now();
         let mut after = After::default();
         for bid in bids {

@@ -141,7 +141,11 @@ impl Engine {
                 }
                 Joined::No(waiter) => waiter,
             };
-            self.admit()?;
+            if let Err(refusal) = self.admit() {
+                // Before the waiter goes: leaving takes the same lock.
+                drop(shard);
+                return Err(refusal);
+            }
             let (bid, job) = self.new_bid(name.clone(), self.new_token(), VecDeque::from([waiter]));
             shard.insert(bid);
             drop(shard);

@@ -32,6 +32,7 @@ struct Metrics {
     waited: Counter,
     refused: Counter,
     timed_out: Counter,
+    retried: Counter,
     renewed: Counter,
     renewal_failed: Counter,
     lost: Counter,
@@ -54,6 +55,7 @@ impl Metrics {
             waited: counter!("leaseward_waited_total"),
             refused: counter!("leaseward_refused_total"),
             timed_out: counter!("leaseward_timed_out_total"),
+            retried: counter!("leaseward_retried_total"),
             renewed: counter!("leaseward_renewed_total"),
             renewal_failed: counter!("leaseward_renewal_failed_total"),
             lost: counter!("leaseward_lost_total"),
@@ -239,6 +241,11 @@ impl Events {
         if self.has_listeners(Level::WARN) {
             self.tell(&Event::new(EventKind::BreakerClosed, wall_us()));
         }
+    }
+
+    /// Something was asked once more: a try with `retry`, or an ask the store did not answer.
+    pub(crate) fn retried(&self) {
+        self.metrics.retried.increment(1);
     }
 
     pub(crate) fn fence_lead(&self, lead: Duration) {

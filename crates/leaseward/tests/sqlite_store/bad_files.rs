@@ -22,7 +22,7 @@ fn refusal(path: &Path) -> Error {
 fn a_folder_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = refusal(folder.path());
-    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("is a folder"), "{error}");
 }
 
@@ -30,7 +30,7 @@ fn a_folder_is_refused() {
 fn a_file_where_a_folder_should_be_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("x"), "").expect("a file");
-    assert_eq!(refusal(&folder.path().join("x/leases.db")).kind(), ErrorKind::Refused);
+    assert_eq!(refusal(&folder.path().join("x/leases.db")).kind(), ErrorKind::InvalidInput);
 }
 
 #[test]

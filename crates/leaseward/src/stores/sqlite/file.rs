@@ -23,7 +23,7 @@ pub(super) fn prepare(config: &Config) -> Result<(), Error> {
     let _making = MAKING.lock();
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Err(Error::new(
-            ErrorKind::Refused,
+            ErrorKind::InvalidInput,
             format!("`{}` is a folder, not a file", path.display()),
         )
         .hint(format!("name a file in it, such as `sqlite:{}`", path.join("leases.db").display()))),
@@ -87,7 +87,7 @@ fn refused(what: &str, path: &Path, error: io::Error) -> Error {
             (ErrorKind::Refused, "the file system is mounted read-only; name a file elsewhere")
         }
         Io::NotADirectory | Io::AlreadyExists => {
-            (ErrorKind::Refused, "a file stands where a folder should be; name another path")
+            (ErrorKind::InvalidInput, "a file stands where a folder should be; name another path")
         }
         _ => (ErrorKind::Refused, "check owner and mode of the file and of its folder"),
     };
