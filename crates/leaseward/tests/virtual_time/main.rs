@@ -5,8 +5,10 @@
 //! `LEASEWARD_SEED=n cargo test -p leaseward --test virtual_time any_story -- --nocapture` tells one story;
 //! `LEASEWARD_STORIES=n` tries more of them than the default.
 
+mod cases;
 mod dice;
 mod faulty;
+mod gated;
 mod ledger;
 mod program;
 
