@@ -103,6 +103,7 @@ async fn story(seed: u64, ledger: Ledger) -> Told {
             .clock(clock.clone())
             .who(format!("process-{process}"))
             .seed(dice.roll())
+            .cohorts(dice.chance(75))
             .over(Arc::new(store))
             .expect("a client");
         for task in 0..dice.pick(&[1, 2, 4]) {
