@@ -101,6 +101,8 @@ fn busy_is_75_or_what_was_asked_for() {
         assert!(ran.err.contains("`deploy`") && ran.err.contains("hint: "), "{}", ran.err);
     }
     assert!(!place.path("never").exists());
+    let shown = place.run(["show", "deploy", "--json"]).out;
+    assert!(shown.contains("\"waiters\":[]"), "who gave up waits no more: {shown}");
     assert_eq!(held.end().code, 1, "`read` ends with 1 at the end of its input");
 }
 
