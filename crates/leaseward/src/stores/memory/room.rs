@@ -106,6 +106,7 @@ impl Place {
 pub(super) struct Room {
     pub(super) holds: SmallVec<[Hold; 1]>,
     // Boxed: most rooms never have a queue, and a hundred thousand of them must stay small.
+    #[expect(clippy::box_collection, reason = "a pointer instead of four words")]
     queue: Option<Box<VecDeque<Place>>>,
 }
 
