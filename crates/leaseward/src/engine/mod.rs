@@ -23,6 +23,7 @@ pub(crate) mod several;
 mod shutdown;
 #[cfg(test)]
 mod sim;
+mod submit;
 mod table;
 mod waits;
 
