@@ -7,7 +7,7 @@ use super::{
     answers::After,
     bid::{Bid, BidState},
     claim::Decision,
-    keeper,
+    keeper::{self, Due, Kept},
     lane::{Job, Target},
 };
 use crate::{
@@ -30,31 +30,35 @@ impl Engine {
     pub(super) fn leave_nursery(&self, bid: &Arc<Bid>) {
         let _shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
-        state.cradle = None;
-        if !state.claim.is_ended() {
+        if matches!(state.kept, Kept::Nursery { .. }) {
             let due = state.due;
             self.keeper.schedule(bid, &mut state, due);
         }
     }
 
     /// Looks after the bids whose time has come.
-    pub(super) fn attend(self: &Arc<Self>, bids: &[Arc<Bid>]) {
+    pub(super) fn attend(self: &Arc<Self>, due: &[Due]) {
         if let Some(lead) = self.store.fence_lead() {
             self.events.fence_lead(lead);
         }
         let now = self.clock.now();
         let mut after = After::default();
-        for bid in bids {
-            self.attend_to(bid, now, &mut after);
+        for Due(at, bid) in due {
+            self.attend_to(bid, *at, now, &mut after);
         }
         after.run(self);
     }
 
-    fn attend_to(self: &Arc<Self>, bid: &Arc<Bid>, now: Moment, after: &mut After) {
+    fn attend_to(self: &Arc<Self>, bid: &Arc<Bid>, at: Moment, now: Moment, after: &mut After) {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
-        if state.claim.is_ended() || state.due > now {
+        if state.claim.is_ended() || state.kept != Kept::Queue(at) {
             return;
+        }
+        state.kept = Kept::Nowhere;
+        if state.due > now {
+            let due = state.due;
+            return self.keeper.schedule(bid, &mut state, due);
         }
         if let Decision::Lost(reason) = state.claim.tick(now) {
             drop(state);

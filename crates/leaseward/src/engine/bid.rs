@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::{claim::Claim, cohort::Cohort, keeper::Cradle};
+use super::{claim::Claim, cohort::Cohort, keeper::Kept};
 use crate::{
     Error, Fence, Guard, LostReason, Mode, Name, Token, Value,
     clock::Moment,
@@ -131,10 +131,10 @@ pub(crate) struct BidState {
     /// Local callers may join it. Not so for tries, attached leases, shared ones and permits.
     pub(crate) is_open: bool,
     pub(crate) slot: Option<u32>,
-    /// When the keeper looks at it next; what stands in its queue for another moment is stale.
+    /// When it needs looking at next.
     pub(crate) due: Moment,
-    /// Where it lies in the keeper's nursery.
-    pub(crate) cradle: Option<Cradle>,
+    /// Where the keeper has it.
+    pub(crate) kept: Kept,
     /// The span of its present holder.
     pub(crate) span: Option<Box<tracing::Span>>,
     /// When the last ask or renewal was sent.
@@ -235,7 +235,7 @@ impl BidState {
             is_open,
             slot: None,
             due: Moment::NEVER,
-            cradle: None,
+            kept: Kept::Nowhere,
             span: None,
             last_sent: now,
             since: now,
