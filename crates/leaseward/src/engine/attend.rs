@@ -76,8 +76,7 @@ impl Engine {
             self.keeper.schedule(bid, &mut state, due);
             return;
         }
-        state.waiters.retain(|waiter| !waiter.tell.is_closed());
-        if state.waiters.is_empty() {
+        if state.still_waiting() == 0 {
             drop(state);
             after.asks.push(self.discard(&mut shard, bid));
         } else if !state.is_in_flight {
@@ -108,7 +107,7 @@ impl Engine {
     }
 
     fn may_renew(&self, bid: &Bid, state: &BidState, now: Moment) -> bool {
-        let max_hold = Duration::from_millis(bid.spec.max_hold_ms.into());
+        let max_hold = bid.spec.max_hold();
         bid.spec.renew_ms > 0 && (max_hold.is_zero() || now.since(state.since) < max_hold)
     }
 
@@ -117,7 +116,7 @@ impl Engine {
         if state.failures > 0 {
             return state.last_sent + interval / RETRY_SHARE;
         }
-        if !state.waiters.is_empty() {
+        if state.waiting() > 0 {
             return state.last_sent + interval.min(TURN);
         }
         keeper::on_grid(state.last_sent + interval, interval)
@@ -158,9 +157,11 @@ impl Engine {
         if !state.claim.is_held() || bid.spec.renew_ms == 0 {
             return None;
         }
-        let waiters = state.waiters.len();
-        let reserves = self.reserves();
-        let block = state.cohort.as_mut()?.reserve(waiters, reserves);
+        let waiters = state.waiting();
+        if waiters == 0 {
+            return None;
+        }
+        let block = state.cohort().reserve(waiters, self.reserves());
         (block > 0).then(|| Job {
             operation: renew(bid, bid.spec.ttl(), block),
             target: Target::Reserve(bid.clone()),
