@@ -5,6 +5,7 @@
 
 mod child;
 mod measure;
+mod raw_sqlite;
 mod report;
 mod row;
 mod rows;

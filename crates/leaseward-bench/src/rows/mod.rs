@@ -3,6 +3,8 @@
 
 mod leases;
 mod memory;
+mod sqlite;
+mod tool;
 
 use crate::{child::Part, row::Row};
 
@@ -20,6 +22,19 @@ pub(crate) const GROUPS: &[Group] = &[
         rows: memory::rows,
     },
     Group { name: "leases", what: "holding 100,000 renewed leases", rows: leases::rows },
+    Group {
+        name: "sqlite",
+        what: "the embedded store, beside raw transactions and file locks",
+        rows: sqlite::rows,
+    },
+    Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
-pub(crate) const PARTS: &[Part] = &[leases::HOLDER, leases::SLEEPERS];
+pub(crate) const PARTS: &[Part] = &[
+    leases::HOLDER,
+    leases::SLEEPERS,
+    sqlite::TURNS,
+    sqlite::FLOCK_TURNS,
+    sqlite::BUSY,
+    sqlite::RAW_BUSY,
+];

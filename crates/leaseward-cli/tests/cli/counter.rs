@@ -71,7 +71,7 @@ fn nor_do_they_when_holders_are_killed() {
 fn work(place: &Place, worker: u32) -> u32 {
     let mut done = 0;
     for round in 0..EACH / 2 {
-        let mut running = place.hold(&["--ttl", "400ms", "counter"], INCREMENT);
+        let running = place.hold(&["--ttl", "400ms", "counter"], INCREMENT);
         if round % 6 == 3 * worker {
             let command = running.command;
             signal(running.wrapper(), Signal::KILL);
@@ -81,7 +81,6 @@ fn work(place: &Place, worker: u32) -> u32 {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
             }
         }
-        let _ = running.line();
         done += u32::from(running.end().code == 0);
     }
     done

@@ -18,7 +18,7 @@ const TIMES: u32 = 3;
 
 pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let mut stage = Stage::open("renewal: a long task on a short lease", ABOUT, printer)?;
-    let (name, ttl) = (set.name("report"), set.ttl(700));
+    let (name, ttl) = (set.name("report"), set.ttl(1_000));
     let (alice, bob) = (set.client("alice").await?, set.client("bob").await?);
     let guard = alice.lock(&name).ttl(ttl).acquire().await?;
     let fence = guard.fence();

@@ -1,0 +1,115 @@
+//! What the tests and the benchmark need beside Rust, and how it gets onto the machine.
+
+use std::{env, path::Path, process::Command};
+
+use crate::command::{Failure, cargo, run, succeeds};
+
+/// A program from a Debian package.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// One line each; a store that needs a server adds it here.
+const TOOLS: &[Tool] = &[
+    // The peer of `leaseward run` in the benchmark.
+    Tool { program: "flock", package: "util-linux" },
+];
+
+/// A part of the Rust toolchain that a minimal installation lacks.
+const COMPONENTS: &[&str] = &["rustfmt", "clippy"];
+
+/// Sees to it that everything is there. Installs only if allowed to; else says how to.
+pub(crate) fn ensure(install: bool) -> Result<(), Failure> {
+    let missing = Missing::look();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if install || is_root() { missing.install() } else { Err(missing.refuse()) }
+}
+
+#[derive(Default)]
+struct Missing {
+    packages: Vec<&'static str>,
+    components: Vec<&'static str>,
+}
+
+impl Missing {
+    fn look() -> Self {
+        let mut packages: Vec<_> = TOOLS
+            .iter()
+            .filter(|tool| !is_on_path(tool.program))
+            .map(|tool| tool.package)
+            .collect();
+        packages.sort_unstable();
+        packages.dedup();
+        let has = |component: &&str| {
+            let name = component.trim_start_matches("rust");
+            succeeds(&mut cargo([name, "--version"]))
+        };
+        let components = COMPONENTS.iter().copied().filter(|component| !has(component)).collect();
+        Self { packages, components }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.packages.is_empty() && self.components.is_empty()
+    }
+
+    fn install(&self) -> Result<(), Failure> {
+        if !self.packages.is_empty() {
+            let mut apt = apt(&["update"]);
+            run(apt.arg("--quiet"))?;
+            let mut apt = apt_install();
+            run(apt.args(&self.packages))?;
+        }
+        if !self.components.is_empty() {
+            run(Command::new("rustup").args(["component", "add"]).args(&self.components))?;
+        }
+        Ok(())
+    }
+
+    fn refuse(&self) -> Failure {
+        let mut lines = Vec::new();
+        if !self.packages.is_empty() {
+            lines.push(format!(
+                "sudo apt-get install -y --no-install-recommends {}",
+                self.packages.join(" ")
+            ));
+        }
+        if !self.components.is_empty() {
+            lines.push(format!("rustup component add {}", self.components.join(" ")));
+        }
+        let all: Vec<_> = self.packages.iter().chain(&self.components).copied().collect();
+        Failure::new(format!("missing here: {}", all.join(", ")))
+            .hint(format!("install with `--install`, or yourself:\n{}", lines.join("\n")))
+    }
+}
+
+fn apt(command: &[&str]) -> Command {
+    let mut apt = if is_root() { Command::new("apt-get") } else { Command::new("sudo") };
+    if !is_root() {
+        apt.args(["--non-interactive", "apt-get"]);
+    }
+    // Another apt may be at work, as on a machine that has just booted.
+    apt.args(["-o", "DPkg::Lock::Timeout=300"])
+        .args(command)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    apt
+}
+
+fn apt_install() -> Command {
+    apt(&["install", "-y", "--no-install-recommends"])
+}
+
+fn is_root() -> bool {
+    // The standard library has no geteuid; the owner of our own /proc entry is it.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0)
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // Not all users have these in their path, and servers live there.
+    let more = ["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_path_buf());
+    env::split_paths(&path).chain(more).any(|dir| dir.join(program).is_file())
+}

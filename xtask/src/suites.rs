@@ -1,0 +1,127 @@
+//! The test programs: built once, then run one by one, so that each phase is timed and counted by itself.
+
+use std::{path::PathBuf, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    budget::Phase,
+    command::{Failure, announce, cargo, run_seeing},
+};
+
+/// A built test program.
+pub(crate) struct Suite {
+    /// `package/target`.
+    pub(crate) id: String,
+    pub(crate) phase: Phase,
+    program: PathBuf,
+    /// Where cargo would run it.
+    folder: PathBuf,
+}
+
+/// How many tests did what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
+    /// Reads the last line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let (_, counts) = line.split_once("test result: ")?.1.split_once(". ")?;
+        let number = |of: &str| {
+            let part = counts.split(';').find(|part| part.trim_end().ends_with(of))?;
+            part.split_whitespace().next()?.parse().ok()
+        };
+        Some(Self {
+            passed: number("passed")?,
+            failed: number("failed")?,
+            ignored: number("ignored")?,
+        })
+    }
+}
+
+/// Which phase a test program belongs to. The suite of all stores has one to itself; the tool's own tests are those that
+/// start processes and kill them.
+fn phase_of(package: &str, kind: &str) -> Phase {
+    match (package, kind) {
+        ("leaseward-conformance", "test") => Phase::Cases,
+        ("leaseward-cli", "test") => Phase::Faults,
+        _ => Phase::Rest,
+    }
+}
+
+const ALL: [&str; 2] = ["--workspace", "--all-features"];
+
+/// Builds all test programs and lists them.
+pub(crate) fn build() -> Result<Vec<Suite>, Failure> {
+    let mut command = cargo(["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    command.args(ALL);
+    announce(&command);
+    let text = crate::command::output_of(&mut command)?;
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut suites: Vec<_> = messages.filter_map(|message| Suite::from_message(&message)).collect();
+    suites.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(suites)
+}
+
+impl Suite {
+    fn from_message(message: &Value) -> Option<Self> {
+        let is_test = message["profile"]["test"].as_bool()?;
+        let program = message["executable"].as_str().filter(|_| is_test)?;
+        let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+        let package = folder.file_name()?.to_string_lossy().into_owned();
+        let target = message["target"]["name"].as_str()?;
+        let kind = message["target"]["kind"][0].as_str()?;
+        Some(Self {
+            id: format!("{package}/{target}"),
+            phase: phase_of(&package, kind),
+            program: program.into(),
+            folder,
+        })
+    }
+
+    /// Runs it. With `full`, also what is kept for long runs: ignored tests, and larger sizes by `LEASEWARD_FULL`.
+    pub(crate) fn run(&self, full: bool, count: &mut Count) -> Result<(), Failure> {
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        if full {
+            command.env("LEASEWARD_FULL", "1").arg("--include-ignored");
+        }
+        eprintln!("\n# {}", self.id);
+        run_seeing(&mut command, |line| {
+            if let Some(seen) = Count::read(line) {
+                count.add(seen);
+            }
+        })
+        .map_err(|failure| Failure { what: format!("`{}`: {}", self.id, failure.what), ..failure })
+    }
+}
+
+pub(crate) fn doc_tests(count: &mut Count) -> Result<(), Failure> {
+    run_seeing(cargo(["test", "--doc"]).args(ALL), |line| {
+        if let Some(seen) = Count::read(line) {
+            count.add(seen);
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_test_programs_say() {
+        let line = "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 7 filtered out; finished in 0.1s\n";
+        assert_eq!(Count::read(line), Some(Count { passed: 3, failed: 1, ignored: 2 }));
+        assert_eq!(Count::read("test it ... ok"), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask test`: everything that must hold before a change is shared.
+
+use crate::{
+    budget::{Budget, Phase},
+    check,
+    command::{self, Failure, cargo},
+    full, packages,
+    suites::{self, Count, Suite},
+    workspace::Workspace,
+};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) install: bool,
+    pub(crate) full: bool,
+}
+
+pub(crate) fn run(options: Options) -> Result<(), Failure> {
+    packages::ensure(options.install)?;
+    let workspace = Workspace::load()?;
+    let (mut budget, mut count) = (Budget::default(), Count::default());
+    let mut done = all(&workspace, &mut budget, &mut count);
+    if let (Ok(suites), true) = (&done, options.full) {
+        done = full::run(&workspace, suites, &mut count).and(done);
+    }
+    // Last of all, whatever happened: the times, then the counts.
+    println!("\n{}", budget.table());
+    let verdict = if done.is_ok() { "all steps passed" } else { "FAILED" };
+    let Count { passed, failed, ignored } = count;
+    println!("{verdict}: {passed} tests passed, {failed} failed, {ignored} ignored");
+    done.map(drop)
+}
+
+fn all(
+    workspace: &Workspace,
+    budget: &mut Budget,
+    count: &mut Count,
+) -> Result<Vec<Suite>, Failure> {
+    budget.spend(Phase::Rest, || workspace.check_one_binary().and_then(|()| check::format()))?;
+    let suites = budget.spend(Phase::Build, || {
+        check::lints()?;
+        // Lints look at all features together; users of the library begin with none.
+        command::run(&mut cargo(["check", "--package", "leaseward", "--no-default-features"]))?;
+        suites::build()
+    })?;
+    for phase in [Phase::Cases, Phase::Faults, Phase::Rest] {
+        for suite in suites.iter().filter(|suite| suite.phase == phase) {
+            budget.spend(phase, || suite.run(false, count))?;
+        }
+    }
+    budget.spend(Phase::Rest, || suites::doc_tests(count))?;
+    budget.spend(Phase::Rest, docs)?;
+    Ok(suites)
+}
+
+fn docs() -> Result<(), Failure> {
+    let mut doc = cargo(["doc", "--workspace", "--all-features", "--no-deps"]);
+    command::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
+}
