@@ -25,7 +25,8 @@ pub struct OwnerId(Owner);
 enum Owner {
     Task(tokio::task::Id),
     Thread(std::thread::ThreadId),
-    Named(Arc<str>),
+    // Twice boxed: the owner of a lease is kept with it, and most are of the other kinds.
+    Named(Arc<Box<str>>),
 }
 
 impl OwnerId {
@@ -42,13 +43,13 @@ impl OwnerId {
 
 impl From<&str> for OwnerId {
     fn from(name: &str) -> Self {
-        Self(Owner::Named(Arc::from(name)))
+        Self(Owner::Named(Arc::new(name.into())))
     }
 }
 
 impl From<String> for OwnerId {
     fn from(name: String) -> Self {
-        Self(Owner::Named(Arc::from(name)))
+        Self(Owner::Named(Arc::new(name.into())))
     }
 }
 
@@ -112,8 +113,9 @@ impl Lease {
     /// # Cancel safety
     /// Cancel safe: ask again at any time.
     pub async fn lost(&self) -> LostReason {
+        let signal = self.bid.ended_signal();
         loop {
-            let mut ended = std::pin::pin!(self.bid.ended_signal.notified());
+            let mut ended = std::pin::pin!(signal.notified());
             ended.as_mut().enable();
             if let Some(reason) = self.lost_now() {
                 return reason;
@@ -150,21 +152,12 @@ impl fmt::Debug for Lease {
 #[must_use = "the lease is released when this is dropped"]
 pub struct Guard {
     lease: Lease,
-    slot: Option<u32>,
-    since: Moment,
-    is_done: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        bid: Arc<Bid>,
-        fence: Fence,
-        slot: Option<u32>,
-        since: Moment,
-    ) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, bid: Arc<Bid>, fence: Fence) -> Self {
         bid.set_fence(fence);
-        Self { lease: Lease { engine, bid, fence }, slot, since, is_done: false }
+        Self { lease: Lease { engine, bid, fence } }
     }
 
     /// The name held.
@@ -179,12 +172,12 @@ impl Guard {
 
     /// Which permit of a semaphore this is, 0 to capacity − 1.
     pub fn slot(&self) -> Option<u32> {
-        self.slot
+        self.lease.bid.slot()
     }
 
     /// How the name is held.
     pub fn mode(&self) -> Mode {
-        self.lease.bid.spec.mode
+        self.lease.bid.spec.mode()
     }
 
     /// How long each renewal lasts: what was asked for, or the store's minimum if that is longer.
@@ -214,7 +207,7 @@ impl Guard {
 
     /// When it was acquired.
     pub(crate) fn since(&self) -> Moment {
-        self.since
+        self.lease.bid.held_since()
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn crate::clock::Clock> {
@@ -267,11 +260,10 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Cancelled, the lease is still given back, but nobody learns what became of it.
-    pub async fn release(mut self) -> Result<Release, Error> {
-        self.is_done = true;
+    pub async fn release(self) -> Result<Release, Error> {
         let (engine, bid) = (self.lease.engine.clone(), self.lease.bid.clone());
         let now = engine.clock.now();
-        let held = now.since(self.since);
+        let held = now.since(self.since());
         bid.clear_fence(self.fence());
         let outcome = engine.release(&bid, now).await;
         match &outcome {
@@ -287,8 +279,7 @@ impl Guard {
     /// Lets go of the lease without releasing it, and answers with what another process needs to take it over.
     ///
     /// Nobody renews it from here on: [`attach`](crate::Locks::attach) before it ends. The handle is a secret.
-    pub fn detach(mut self) -> Handle {
-        self.is_done = true;
+    pub fn detach(self) -> Handle {
         let bid = &self.lease.bid;
         bid.clear_fence(self.fence());
         self.lease.engine.detach(bid);
@@ -297,20 +288,20 @@ impl Guard {
             bid.token.clone(),
             self.fence(),
             bid.spec.ttl(),
-            bid.spec.mode,
+            bid.spec.mode(),
         )
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.is_done {
+        let Lease { engine, bid, fence } = &self.lease;
+        if !bid.clear_fence(*fence) {
+            // Released or detached.
             return;
         }
-        let Lease { engine, bid, fence } = &self.lease;
         let now = engine.clock.now();
-        let held = now.since(self.since);
-        bid.clear_fence(*fence);
+        let held = now.since(self.since());
         if bid.is_held_at(now) {
             engine.events.released(bid, *fence, held);
         } else {

@@ -108,6 +108,9 @@ impl TryFrom<Wire> for Handle {
         if !(crate::TTL_MIN..=crate::TTL_MAX).contains(&ttl) {
             return Err(Error::new(ErrorKind::InvalidInput, "the handle's TTL is out of range"));
         }
+        if wire.fence == Fence::ZERO {
+            return Err(Error::new(ErrorKind::InvalidInput, "the handle has no fence"));
+        }
         Ok(Self {
             name: Name::new(&wire.name)?,
             token: wire.token.parse()?,
@@ -146,5 +149,6 @@ mod tests {
         assert_eq!(back.token(), handle.token());
         assert!(!format!("{handle:?}").contains(&handle.token().reveal()));
         assert!(serde_json::from_str::<Handle>(&json.replace("30000", "1")).is_err());
+        assert!(serde_json::from_str::<Handle>(&json.replace(":9", ":0")).is_err());
     }
 }

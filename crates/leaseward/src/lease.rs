@@ -33,6 +33,34 @@ pub enum Mode {
     },
 }
 
+/// A [`Mode`] in one word, for where a hundred thousand of them are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PackedMode(u32);
+
+impl PackedMode {
+    const EXCLUSIVE: Self = Self(0);
+    const SHARED: Self = Self(u32::MAX);
+
+    pub(crate) fn get(self) -> Mode {
+        match self {
+            Self::EXCLUSIVE => Mode::Exclusive,
+            Self::SHARED => Mode::Shared,
+            Self(capacity) => Mode::Permit { capacity },
+        }
+    }
+}
+
+impl From<Mode> for PackedMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::EXCLUSIVE,
+            Mode::Shared => Self::SHARED,
+            // No capacity is nothing, and none is above `CAPACITY_MAX`.
+            Mode::Permit { capacity } => Self(capacity.clamp(1, u32::MAX - 1)),
+        }
+    }
+}
+
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -121,13 +121,10 @@ impl Options {
                 .hint("leave the wait out to wait as long as it takes"));
         }
         let spec = Spec {
-            mode: self.mode,
+            mode: self.mode.into(),
             if_busy,
             ttl_ms: millis("TTL", ttl)?,
             renew_ms: millis("renewal interval", ttl / RENEWALS_PER_TTL)?,
-            max_hold_ms: 0,
-            min_hold_ms: 0,
-            lock_delay_ms: 0,
             extras: None,
         };
         match &self.rare {
@@ -168,12 +165,15 @@ impl Rare {
         if self.value.is_some() && !capability.value {
             return Err(unsupported("a value on a lease"));
         }
-        spec.max_hold_ms = millis("longest hold", self.max_hold.unwrap_or_default())?;
-        spec.min_hold_ms = millis("minimum hold", self.min_hold.unwrap_or_default())?;
-        spec.lock_delay_ms = millis("lock delay", self.lock_delay.unwrap_or_default())?;
-        if self.value.is_some() || self.on_danger.is_some() {
-            let value = self.value.as_deref().map(Value::new).transpose()?;
-            spec.extras = Some(Arc::new(Extras { value, on_danger: self.on_danger.clone() }));
+        let extras = Extras {
+            max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
+            min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
+            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
+            value: self.value.as_deref().map(Value::new).transpose()?,
+            on_danger: self.on_danger.clone(),
+        };
+        if !extras.is_same(&Extras::default()) {
+            spec.extras = Some(Arc::new(extras));
         }
         Ok(spec)
     }

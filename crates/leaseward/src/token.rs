@@ -17,24 +17,26 @@ const DIGITS: usize = 32;
 /// whole text is had by [`Token::reveal`].
 #[derive(Clone)]
 pub struct Token {
-    random: u128,
+    // In halves: a `u128` would make everything that holds a token a multiple of 16 bytes.
+    random: [u64; 2],
     who: Arc<str>,
 }
 
 impl Token {
     /// A token from 128 random bits and the readable identity of its owner.
     pub fn new(random: u128, who: Arc<str>) -> Self {
-        Self { random, who }
+        Self { random: halves(random), who }
     }
 
     /// The whole secret, to be stored or sent. Never log it.
     pub fn reveal(&self) -> String {
-        format!("{:032x}:{}", self.random, self.who)
+        format!("{:032x}:{}", self.random(), self.who)
     }
 
     /// The random part alone; two tokens are equal exactly if it is.
     pub fn random(&self) -> u128 {
-        self.random
+        let [high, low] = self.random;
+        u128::from(high) << 64 | u128::from(low)
     }
 
     /// The readable part: `host:pid`.
@@ -44,10 +46,15 @@ impl Token {
 
     /// The first characters, safe to show.
     pub fn prefix(&self) -> String {
-        let mut digits = format!("{:032x}", self.random);
+        let mut digits = format!("{:032x}", self.random());
         digits.truncate(SHOWN);
         digits
     }
+}
+
+fn halves(random: u128) -> [u64; 2] {
+    let half = |bits: u128| u64::try_from(bits).expect("BUG: half of 128 bits");
+    [half(random >> 64), half(random & u128::from(u64::MAX))]
 }
 
 impl FromStr for Token {
@@ -63,8 +70,7 @@ impl FromStr for Token {
             let who = rest.strip_prefix(':')?;
             let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
             let random = u128::from_str_radix(digits, 16).ok()?;
-            (plain && !who.chars().any(char::is_control))
-                .then(|| Self { random, who: Arc::from(who) })
+            (plain && !who.chars().any(char::is_control)).then(|| Self::new(random, Arc::from(who)))
         };
         parse().ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, "this is not a token")

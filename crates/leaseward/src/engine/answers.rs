@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Asks of one token that may go unanswered in a row before its waiters are told.
-const FAILURES_MAX: u32 = 5;
+const FAILURES_MAX: u8 = 5;
 /// Between such asks.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// At most this long.
@@ -147,10 +147,10 @@ impl Engine {
             }
             Ok(Reply::Busy(standing)) => {
                 let mut state = bid.state.lock();
-                let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures);
+                let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures.into());
                 let due = standing.free_in.map_or(pause, |left| left.min(pause));
                 state.failures = state.failures.saturating_add(1);
-                state.standing = Some(Box::new(standing));
+                state.crowd().standing = Some(Box::new(standing));
                 self.keeper.schedule(bid, &mut state, now + due);
             }
             Ok(Reply::Gone(reason)) => {
@@ -190,13 +190,13 @@ impl Engine {
         // Pushed wake-up is the rule; these are the nets: keep the place, and look when the lease before us ends.
         let refresh = sent + timing::place_ttl(bid.spec.ttl()) / 3;
         let free = place.standing.free_in.map_or(Moment::NEVER, |left| now + left + FREE_SLACK);
-        state.standing = Some(Box::new(place.standing));
+        state.crowd().standing = Some(Box::new(place.standing));
         self.keeper.schedule(bid, &mut state, refresh.min(free));
     }
 
     fn ask_failed(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         error: &Error,
         now: Moment,
@@ -214,7 +214,7 @@ impl Engine {
             }
             return;
         }
-        state.failures += 1;
+        state.failures = state.failures.saturating_add(1);
         let worth_asking = match error.kind() {
             // Nothing happened: tell at once, unless a place is at stake.
             ErrorKind::Unavailable => state.claim.is_queued(),
@@ -224,11 +224,11 @@ impl Engine {
         };
         if worth_asking && state.failures < FAILURES_MAX {
             self.events.retried();
-            let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures);
+            let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures.into());
             self.keeper.schedule(bid, &mut state, now + pause);
             return;
         }
-        for waiter in state.waiters.drain(..) {
+        for waiter in state.take_waiters() {
             after.tell.push((waiter.tell, Outcome::Failed(error.duplicate())));
         }
         drop(state);
@@ -247,9 +247,7 @@ impl Engine {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
         if is_reservation {
-            if let Some(cohort) = &mut state.cohort {
-                cohort.reserved();
-            }
+            state.cohort().reserved();
         } else {
             state.is_in_flight = false;
         }
@@ -264,7 +262,7 @@ impl Engine {
             Ok(Reply::NotYours(reason)) => state.claim.not_ours(*reason, now),
             Ok(_) => unreachable!("BUG: the store answered a renewal with something else"),
             Err(error) => {
-                state.failures += 1;
+                state.failures = state.failures.saturating_add(1);
                 self.events.renewal_failed(bid, &state, error);
                 Decision::Nothing
             }
@@ -286,8 +284,9 @@ impl Engine {
         state.last_sent = state.last_sent.max(sent);
         state.failures = 0;
         state.danger_told = false;
-        if let Some(cohort) = &mut state.cohort {
-            cohort.renewed(renewal.waiters, renewal.block);
+        let has_cohort = state.crowd.as_ref().is_some_and(|crowd| crowd.cohort.is_some());
+        if has_cohort || renewal.waiters > 0 {
+            state.cohort().renewed(renewal.waiters, renewal.block);
         }
         self.events.renewed(bid);
     }
@@ -295,7 +294,7 @@ impl Engine {
     /// Does what a decision says.
     fn follow(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         decision: Decision,
         grant: Option<&Grant>,
@@ -328,7 +327,7 @@ impl Engine {
     /// The lease is ours: the first waiter has it.
     fn begin(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         grant: &Grant,
         deadline: Moment,
@@ -344,10 +343,8 @@ impl Engine {
         self.open_lease(bid, &mut state, grant, deadline, now);
         let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
         after.tell.push((waiter.tell, Outcome::Granted(guard)));
-        if state.waiters.is_empty() {
-            // Its memory is not needed any more, and most leases never have a second waiter.
-            state.waiters = std::collections::VecDeque::new();
-        }
+        // Most leases never have a second waiter.
+        state.shrink();
         if grant.ttl < bid.spec.ttl() {
             // Handed over for a short time: the first renewal lifts it to its full TTL.
             state.is_in_flight = true;
@@ -367,11 +364,17 @@ impl Engine {
         now: Moment,
     ) {
         bid.set_deadline(deadline);
-        state.slot = grant.slot;
-        state.standing = None;
         state.failures = 0;
-        state.is_open = self.cohorts && bid.spec.mode == crate::Mode::Exclusive;
-        state.cohort = Some(Cohort::new(grant.blocks[0], grant.waiters, now));
+        state.is_open = self.cohorts && bid.spec.mode() == crate::Mode::Exclusive;
+        let block = grant.blocks[0];
+        if block.len > 1 || grant.waiters > 0 || grant.slot.is_some() {
+            let crowd = state.crowd();
+            crowd.cohort = Some(Cohort::new(block, grant.waiters, now));
+            crowd.slot = grant.slot;
+        }
+        if let Some(crowd) = &mut state.crowd {
+            crowd.standing = None;
+        }
     }
 
     /// Has the keeper mind a lease that has just begun.
@@ -394,14 +397,13 @@ impl Engine {
         state.owner = owner;
         state.span = span;
         state.since = now;
-        let fence = state.cohort.as_ref().map_or(crate::Fence::ZERO, Cohort::fence);
-        Guard::new(self.clone(), bid.clone(), fence, state.slot, now)
+        Guard::new(self.clone(), bid.clone(), state.fence())
     }
 
     /// A reservation came back while nobody here held the lease: now it can be passed on, or must be given back.
     fn pass_if_waiting(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         now: Moment,
         after: &mut After,
@@ -411,8 +413,7 @@ impl Engine {
             return;
         }
         let deadline = state.claim.deadline().unwrap_or(now);
-        let hand_over =
-            state.cohort.as_mut().map_or(HandOver::GiveBack, |c| c.hand_over(now, deadline, false));
+        let hand_over = state.cohort().hand_over(now, deadline, false);
         match (hand_over, state.next_waiter()) {
             (HandOver::Pass, Some(waiter)) => {
                 let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
@@ -421,7 +422,7 @@ impl Engine {
             }
             (_, waiter) => {
                 if let Some(waiter) = waiter {
-                    state.waiters.push_front(waiter);
+                    state.crowd().waiters.push_front(waiter);
                 }
                 drop(state);
                 self.give_up_lease(shard, bid, Duration::ZERO, after);
@@ -450,14 +451,14 @@ impl Engine {
     /// Tells the holder, gives its waiters a new token, and makes sure the store knows too.
     pub(super) fn lost(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         reason: LostReason,
         after: &mut After,
     ) {
         bid.end(reason);
         let mut state = bid.state.lock();
-        let waiters = std::mem::take(&mut state.waiters);
+        let waiters = state.take_waiters();
         self.order.released(state.owner.as_ref(), &bid.name);
         if state.is_taken {
             self.events.lost(bid, &state, reason, self.clock.now());
@@ -474,7 +475,7 @@ impl Engine {
     /// Waiters whose token is dead ask with a new one (R7).
     pub(super) fn bid_again(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         old: &Arc<Bid>,
         mut waiters: std::collections::VecDeque<super::bid::Waiter>,
         after: &mut After,
@@ -490,7 +491,7 @@ impl Engine {
     }
 
     /// Kills a token nobody wants and answers with the release that tells the store (R6).
-    pub(super) fn discard(&self, shard: &mut MutexGuard<'_, Shard>, bid: &Arc<Bid>) -> Job {
+    pub(super) fn discard(&self, shard: &mut Shard<'_>, bid: &Arc<Bid>) -> Job {
         let mut state = bid.state.lock();
         state.claim.end();
         self.bury(shard, bid, state);
@@ -500,7 +501,7 @@ impl Engine {
     /// Takes an ended bid out of the books.
     pub(super) fn bury(
         &self,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         mut state: MutexGuard<'_, BidState>,
     ) {

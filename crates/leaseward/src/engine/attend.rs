@@ -7,7 +7,7 @@ use super::{
     answers::After,
     bid::{Bid, BidState},
     claim::Decision,
-    keeper,
+    keeper::{self, Due, Kept},
     lane::{Job, Target},
 };
 use crate::{
@@ -30,31 +30,35 @@ impl Engine {
     pub(super) fn leave_nursery(&self, bid: &Arc<Bid>) {
         let _shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
-        state.cradle = None;
-        if !state.claim.is_ended() {
+        if matches!(state.kept, Kept::Nursery { .. }) {
             let due = state.due;
             self.keeper.schedule(bid, &mut state, due);
         }
     }
 
     /// Looks after the bids whose time has come.
-    pub(super) fn attend(self: &Arc<Self>, bids: &[Arc<Bid>]) {
+    pub(super) fn attend(self: &Arc<Self>, due: &[Due]) {
         if let Some(lead) = self.store.fence_lead() {
             self.events.fence_lead(lead);
         }
         let now = self.clock.now();
         let mut after = After::default();
-        for bid in bids {
-            self.attend_to(bid, now, &mut after);
+        for Due(at, bid) in due {
+            self.attend_to(bid, *at, now, &mut after);
         }
         after.run(self);
     }
 
-    fn attend_to(self: &Arc<Self>, bid: &Arc<Bid>, now: Moment, after: &mut After) {
+    fn attend_to(self: &Arc<Self>, bid: &Arc<Bid>, at: Moment, now: Moment, after: &mut After) {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
-        if state.claim.is_ended() || state.due > now {
+        if state.claim.is_ended() || state.kept != Kept::Queue(at) {
             return;
+        }
+        state.kept = Kept::Nowhere;
+        if state.due > now {
+            let due = state.due;
+            return self.keeper.schedule(bid, &mut state, due);
         }
         if let Decision::Lost(reason) = state.claim.tick(now) {
             drop(state);
@@ -72,8 +76,7 @@ impl Engine {
             self.keeper.schedule(bid, &mut state, due);
             return;
         }
-        state.waiters.retain(|waiter| !waiter.tell.is_closed());
-        if state.waiters.is_empty() {
+        if state.still_waiting() == 0 {
             drop(state);
             after.asks.push(self.discard(&mut shard, bid));
         } else if !state.is_in_flight {
@@ -104,7 +107,7 @@ impl Engine {
     }
 
     fn may_renew(&self, bid: &Bid, state: &BidState, now: Moment) -> bool {
-        let max_hold = Duration::from_millis(bid.spec.max_hold_ms.into());
+        let max_hold = bid.spec.max_hold();
         bid.spec.renew_ms > 0 && (max_hold.is_zero() || now.since(state.since) < max_hold)
     }
 
@@ -113,7 +116,7 @@ impl Engine {
         if state.failures > 0 {
             return state.last_sent + interval / RETRY_SHARE;
         }
-        if !state.waiters.is_empty() {
+        if state.waiting() > 0 {
             return state.last_sent + interval.min(TURN);
         }
         keeper::on_grid(state.last_sent + interval, interval)
@@ -154,9 +157,11 @@ impl Engine {
         if !state.claim.is_held() || bid.spec.renew_ms == 0 {
             return None;
         }
-        let waiters = state.waiters.len();
-        let reserves = self.reserves();
-        let block = state.cohort.as_mut()?.reserve(waiters, reserves);
+        let waiters = state.waiting();
+        if waiters == 0 {
+            return None;
+        }
+        let block = state.cohort().reserve(waiters, self.reserves());
         (block > 0).then(|| Job {
             operation: renew(bid, bid.spec.ttl(), block),
             target: Target::Reserve(bid.clone()),

@@ -12,11 +12,12 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::{claim::Claim, cohort::Cohort, keeper::Cradle};
+use super::{claim::Claim, cohort::Cohort, keeper::Kept};
 use crate::{
-    Error, Fence, Guard, LostReason, Mode, Name, Token, Value,
+    Block, Error, Fence, Guard, LostReason, Mode, Name, Token, Value,
     clock::Moment,
     guard::{Danger, OwnerId},
+    lease::PackedMode,
     store::{IfBusy, Standing},
 };
 
@@ -26,28 +27,60 @@ pub(crate) type OnDanger = Arc<dyn Fn(Danger) + Send + Sync>;
 /// How a lease is to be held. Times are in milliseconds so that a hundred thousand leases stay small.
 #[derive(Clone)]
 pub(crate) struct Spec {
-    pub(crate) mode: Mode,
+    pub(crate) mode: PackedMode,
     pub(crate) if_busy: IfBusy,
     pub(crate) ttl_ms: u32,
     /// 0: renewal is off.
     pub(crate) renew_ms: u32,
-    /// 0: no limit.
-    pub(crate) max_hold_ms: u32,
-    pub(crate) min_hold_ms: u32,
-    pub(crate) lock_delay_ms: u32,
     /// What few leases have.
     pub(crate) extras: Option<Arc<Extras>>,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Extras {
+    /// 0: no limit.
+    pub(crate) max_hold_ms: u32,
+    pub(crate) min_hold_ms: u32,
+    pub(crate) lock_delay_ms: u32,
     pub(crate) value: Option<Value>,
     pub(crate) on_danger: Option<OnDanger>,
 }
 
+impl Extras {
+    /// Whether both ask for the same. Two callbacks never do.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let plain = |extras: &Self| (extras.max_hold_ms, extras.min_hold_ms, extras.lock_delay_ms);
+        plain(self) == plain(other)
+            && self.value == other.value
+            && self.on_danger.is_none()
+            && other.on_danger.is_none()
+    }
+}
+
 impl Spec {
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode.get()
+    }
+
     pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_ms.into())
+    }
+
+    /// Zero: no limit.
+    pub(crate) fn max_hold(&self) -> Duration {
+        self.extra_ms(|extras| extras.max_hold_ms)
+    }
+
+    pub(crate) fn min_hold(&self) -> Duration {
+        self.extra_ms(|extras| extras.min_hold_ms)
+    }
+
+    pub(crate) fn lock_delay(&self) -> Duration {
+        self.extra_ms(|extras| extras.lock_delay_ms)
+    }
+
+    fn extra_ms(&self, which: impl FnOnce(&Extras) -> u32) -> Duration {
+        Duration::from_millis(self.extras.as_deref().map_or(0, which).into())
     }
 
     pub(crate) fn value(&self) -> Option<&Value> {
@@ -57,30 +90,13 @@ impl Spec {
     /// Whether a waiter with this spec may take over a lease held under another: what the store recorded must be true
     /// for it too.
     pub(crate) fn can_inherit(&self, lease: &Self) -> bool {
-        let plain = |spec: &Self| {
-            (
-                spec.mode,
-                spec.ttl_ms,
-                spec.renew_ms,
-                spec.max_hold_ms,
-                spec.min_hold_ms,
-                spec.lock_delay_ms,
-            )
-        };
-        self.mode == Mode::Exclusive && plain(self) == plain(lease) && self.same_extras(lease)
-    }
-
-    fn same_extras(&self, other: &Self) -> bool {
-        match (&self.extras, &other.extras) {
+        let plain = |spec: &Self| (spec.mode, spec.ttl_ms, spec.renew_ms);
+        let same_extras = match (&self.extras, &lease.extras) {
             (None, None) => true,
-            (Some(mine), Some(theirs)) => {
-                Arc::ptr_eq(mine, theirs)
-                    || (mine.on_danger.is_none()
-                        && theirs.on_danger.is_none()
-                        && mine.value == theirs.value)
-            }
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs) || mine.is_same(theirs),
             _ => false,
-        }
+        };
+        self.mode() == Mode::Exclusive && plain(self) == plain(lease) && same_extras
     }
 }
 
@@ -112,16 +128,16 @@ pub(crate) struct Bid {
     fence: AtomicU64,
     /// 0 while it may be held, then the reason it is not.
     ended: AtomicU8,
-    pub(crate) ended_signal: Notify,
     pub(crate) state: Mutex<BidState>,
 }
 
 /// What changes about a bid.
 pub(crate) struct BidState {
     pub(crate) claim: Claim,
-    pub(crate) cohort: Option<Cohort>,
-    /// Who waits for this token's lease, in order; the holder is not among them.
-    pub(crate) waiters: VecDeque<Waiter>,
+    /// What few leases have at any moment.
+    pub(crate) crowd: Option<Box<Crowd>>,
+    /// Made for the first who wants to hear of its loss.
+    ended_signal: Option<Arc<Notify>>,
     /// Who holds it now.
     pub(crate) owner: Option<OwnerId>,
     /// Whether a guard of this process holds it now.
@@ -130,19 +146,18 @@ pub(crate) struct BidState {
     pub(crate) has_caller: bool,
     /// Local callers may join it. Not so for tries, attached leases, shared ones and permits.
     pub(crate) is_open: bool,
-    pub(crate) slot: Option<u32>,
-    /// When the keeper looks at it next; what stands in its queue for another moment is stale.
+    /// When it needs looking at next.
     pub(crate) due: Moment,
-    /// Where it lies in the keeper's nursery.
-    pub(crate) cradle: Option<Cradle>,
+    /// Where the keeper has it.
+    pub(crate) kept: Kept,
     /// The span of its present holder.
     pub(crate) span: Option<Box<tracing::Span>>,
     /// When the last ask or renewal was sent.
     pub(crate) last_sent: Moment,
     /// When its present holder got it.
     pub(crate) since: Moment,
-    /// Failed asks or renewals in a row.
-    pub(crate) failures: u32,
+    /// Failed asks or renewals in a row, as far as they are counted.
+    pub(crate) failures: u8,
     /// An ask or a renewal of the keeper's is under way.
     pub(crate) is_in_flight: bool,
     /// A grant was pushed that proves nothing yet: ask again as soon as the ask under way is answered.
@@ -150,6 +165,16 @@ pub(crate) struct BidState {
     /// Nobody here holds it: it goes to the next local waiter once fences have been reserved.
     pub(crate) is_passing: bool,
     pub(crate) danger_told: bool,
+}
+
+/// What only leases have that others want too, and a few more: apart, so that a hundred thousand others stay small.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    /// Who waits for this token's lease, in order; the holder is not among them.
+    pub(crate) waiters: VecDeque<Waiter>,
+    /// Absent as long as nothing was passed on and nothing more than one fence was reserved.
+    pub(crate) cohort: Option<Cohort>,
+    pub(crate) slot: Option<u32>,
     /// Who was in the way when it was last asked.
     pub(crate) standing: Option<Box<Standing>>,
 }
@@ -166,7 +191,6 @@ impl Bid {
             deadline: AtomicU64::new(deadline),
             fence: AtomicU64::new(0),
             ended: AtomicU8::new(LIVE),
-            ended_signal: Notify::new(),
             state: Mutex::new(state),
         }
     }
@@ -187,9 +211,9 @@ impl Bid {
         self.fence.store(fence.get(), Ordering::Release);
     }
 
-    /// The guard with this fence is done; its successor's fence stays.
-    pub(crate) fn clear_fence(&self, fence: Fence) {
-        let _ = self.fence.compare_exchange(fence.get(), 0, Ordering::AcqRel, Ordering::Acquire);
+    /// The guard with this fence is done; its successor's fence stays. `false` if it was done before.
+    pub(crate) fn clear_fence(&self, fence: Fence) -> bool {
+        self.fence.compare_exchange(fence.get(), 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Why it is lost, if it is known to be.
@@ -214,7 +238,25 @@ impl Bid {
             LostReason::ShutDown => 5,
         };
         let _ = self.ended.compare_exchange(LIVE, code, Ordering::AcqRel, Ordering::Acquire);
-        self.ended_signal.notify_waiters();
+        // Under the lock: who asked for the signal before this is notified, who asks later sees the reason.
+        let signal = self.state.lock().ended_signal.clone();
+        if let Some(signal) = signal {
+            signal.notify_waiters();
+        }
+    }
+
+    /// Notified when it ends. Look at [`Bid::ended`] once notifications are being received, not before.
+    pub(crate) fn ended_signal(&self) -> Arc<Notify> {
+        self.state.lock().ended_signal.get_or_insert_default().clone()
+    }
+
+    /// When its present holder got it.
+    pub(crate) fn held_since(&self) -> Moment {
+        self.state.lock().since
+    }
+
+    pub(crate) fn slot(&self) -> Option<u32> {
+        self.state.lock().crowd.as_ref()?.slot
     }
 
     /// Whether it may be relied on at this moment.
@@ -224,18 +266,17 @@ impl Bid {
 }
 
 impl BidState {
-    pub(crate) fn asking(waiters: VecDeque<Waiter>, is_open: bool, now: Moment) -> Self {
+    pub(crate) fn asking(is_open: bool, now: Moment) -> Self {
         Self {
             claim: Claim::new(),
-            cohort: None,
-            waiters,
+            crowd: None,
+            ended_signal: None,
             owner: None,
             is_taken: false,
             has_caller: false,
             is_open,
-            slot: None,
             due: Moment::NEVER,
-            cradle: None,
+            kept: Kept::Nowhere,
             span: None,
             last_sent: now,
             since: now,
@@ -244,7 +285,6 @@ impl BidState {
             ask_again: false,
             is_passing: false,
             danger_told: false,
-            standing: None,
         }
     }
 
@@ -256,17 +296,60 @@ impl BidState {
             is_in_flight: false,
             last_sent: sent,
             since: now,
-            ..Self::asking(VecDeque::new(), false, now)
+            ..Self::asking(false, now)
         }
+    }
+
+    pub(crate) fn crowd(&mut self) -> &mut Crowd {
+        self.crowd.get_or_insert_default()
+    }
+
+    /// How many wait behind it in this process.
+    pub(crate) fn waiting(&self) -> usize {
+        self.crowd.as_ref().map_or(0, |crowd| crowd.waiters.len())
+    }
+
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.crowd.iter().flat_map(|crowd| &crowd.waiters)
+    }
+
+    pub(crate) fn take_waiters(&mut self) -> VecDeque<Waiter> {
+        self.crowd.as_mut().map(|crowd| std::mem::take(&mut crowd.waiters)).unwrap_or_default()
+    }
+
+    /// Forgets waiters that no longer listen; how many are left.
+    pub(crate) fn still_waiting(&mut self) -> usize {
+        if let Some(crowd) = &mut self.crowd {
+            crowd.waiters.retain(|waiter| !waiter.tell.is_closed());
+        }
+        self.waiting()
     }
 
     /// Takes the next waiter that still listens.
     pub(crate) fn next_waiter(&mut self) -> Option<Waiter> {
-        while let Some(waiter) = self.waiters.pop_front() {
-            if !waiter.tell.is_closed() {
-                return Some(waiter);
-            }
-        }
-        None
+        let waiters = &mut self.crowd.as_mut()?.waiters;
+        std::iter::from_fn(|| waiters.pop_front()).find(|waiter| !waiter.tell.is_closed())
+    }
+
+    /// The fences of the lease and its turn among processes.
+    pub(crate) fn cohort(&mut self) -> &mut Cohort {
+        // Nothing was passed on yet, so the lease began when its present holder got it.
+        let (first, since) = (self.fence(), self.since);
+        let first = Block { first, len: 1 };
+        self.crowd().cohort.get_or_insert_with(|| Cohort::new(first, 0, since))
+    }
+
+    /// The fence of whoever holds it now.
+    pub(crate) fn fence(&self) -> Fence {
+        let cohort = self.crowd.as_ref().and_then(|crowd| crowd.cohort.as_ref());
+        cohort.map_or_else(|| self.claim.fence(), Cohort::fence)
+    }
+
+    /// Gives back the memory of a crowd that has gone.
+    pub(crate) fn shrink(&mut self) {
+        let is_needed = |crowd: &Crowd| {
+            !crowd.waiters.is_empty() || crowd.cohort.is_some() || crowd.slot.is_some()
+        };
+        self.crowd = self.crowd.take().filter(|crowd| is_needed(crowd));
     }
 }

@@ -20,21 +20,20 @@ const USEFUL_SHARE: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     phase: Phase,
-    /// The latest-sent ask that was answered with a place in the queue (R1).
-    proof: Option<Proof>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Proof {
-    sent: Moment,
-    last_fence: Fence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Asking,
-    Queued,
-    Held { fence: Fence, deadline: Moment },
+    /// With the latest-sent ask that was answered with a place in the queue (R1).
+    Queued {
+        sent: Moment,
+        last_fence: Fence,
+    },
+    Held {
+        fence: Fence,
+        deadline: Moment,
+    },
     Ended,
 }
 
@@ -67,12 +66,12 @@ pub(crate) fn deadline_from(sent: Moment, ttl: Duration) -> Moment {
 
 impl Claim {
     pub(crate) fn new() -> Self {
-        Self { phase: Phase::Asking, proof: None }
+        Self { phase: Phase::Asking }
     }
 
     /// A lease known to be held, from a handle.
     pub(crate) fn held(fence: Fence, deadline: Moment) -> Self {
-        Self { phase: Phase::Held { fence, deadline }, proof: None }
+        Self { phase: Phase::Held { fence, deadline } }
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -80,7 +79,7 @@ impl Claim {
     }
 
     pub(crate) fn is_queued(&self) -> bool {
-        self.phase == Phase::Queued
+        matches!(self.phase, Phase::Queued { .. })
     }
 
     pub(crate) fn is_ended(&self) -> bool {
@@ -91,7 +90,15 @@ impl Claim {
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.phase {
             Phase::Held { deadline, .. } => Some(deadline),
-            Phase::Asking | Phase::Queued | Phase::Ended => None,
+            Phase::Asking | Phase::Queued { .. } | Phase::Ended => None,
+        }
+    }
+
+    /// The fence it was granted with, zero before that.
+    pub(crate) fn fence(&self) -> Fence {
+        match self.phase {
+            Phase::Held { fence, .. } => fence,
+            Phase::Asking | Phase::Queued { .. } | Phase::Ended => Fence::ZERO,
         }
     }
 
@@ -105,7 +112,7 @@ impl Claim {
         match self.phase {
             // R6: what was given back is not taken again, whatever is still under way.
             Phase::Ended if rules::on(Rule::R6) => Decision::GiveBack,
-            Phase::Asking | Phase::Queued | Phase::Ended => {
+            Phase::Asking | Phase::Queued { .. } | Phase::Ended => {
                 self.start(grant.fence(), deadline, grant.ttl, now)
             }
             Phase::Held { fence, deadline: old } if fence == grant.fence() => {
@@ -119,11 +126,9 @@ impl Claim {
     /// An ask was answered with a place in the queue.
     pub(crate) fn queued(&mut self, sent: Moment, last_fence: Fence) -> Decision {
         match self.phase {
-            Phase::Asking | Phase::Queued => {
-                self.phase = Phase::Queued;
-                if self.proof.is_none_or(|proof| proof.sent <= sent) {
-                    self.proof = Some(Proof { sent, last_fence });
-                }
+            Phase::Queued { sent: newer, .. } if newer > sent => Decision::Nothing,
+            Phase::Asking | Phase::Queued { .. } => {
+                self.phase = Phase::Queued { sent, last_fence };
                 Decision::Nothing
             }
             // An answer to an older ask never sends a holder back to waiting.
@@ -138,7 +143,7 @@ impl Claim {
         match self.phase {
             Phase::Ended if rules::on(Rule::R6) => return Decision::GiveBack,
             Phase::Held { .. } => return Decision::Nothing,
-            Phase::Asking | Phase::Queued | Phase::Ended => {}
+            Phase::Asking | Phase::Queued { .. } | Phase::Ended => {}
         }
         let from = match grant.evidence {
             Evidence::Sent(moment) => Some(moment),
@@ -156,12 +161,14 @@ impl Claim {
 
     /// The sending of an ask that surely ran before the grant with this fence was made (R1).
     fn proven(&self, fence: Fence, now: Moment) -> Option<Moment> {
-        if !rules::on(Rule::R2) && self.proof.is_none() {
-            return Some(now);
+        match self.phase {
+            Phase::Queued { sent, last_fence } => {
+                (fence > last_fence || !rules::on(Rule::R1)).then_some(sent)
+            }
+            Phase::Asking | Phase::Held { .. } | Phase::Ended => {
+                (!rules::on(Rule::R2)).then_some(now)
+            }
         }
-        self.proof
-            .filter(|proof| fence > proof.last_fence || !rules::on(Rule::R1))
-            .map(|proof| proof.sent)
     }
 
     /// A renewal was answered.
@@ -178,7 +185,7 @@ impl Claim {
     pub(crate) fn not_ours(&mut self, reason: LostReason, now: Moment) -> Decision {
         match self.phase {
             Phase::Held { deadline, .. } if now >= deadline => self.lose(LostReason::Expired),
-            Phase::Held { .. } | Phase::Asking | Phase::Queued => self.lose(reason),
+            Phase::Held { .. } | Phase::Asking | Phase::Queued { .. } => self.lose(reason),
             Phase::Ended => Decision::Nothing,
         }
     }

@@ -130,7 +130,7 @@ impl Engine {
         now: Moment,
     ) -> Result<Entered, Error> {
         let mut shard = self.table.lock(name);
-        let joins = self.cohorts && spec.mode == Mode::Exclusive;
+        let joins = self.cohorts && spec.mode() == Mode::Exclusive;
         if joins && !shard.bids(name).is_empty() {
             let (waiter, waiting) = self.waiter(name, spec, owner);
             let waiter = match self.join(shard.bids(name), waiter) {
@@ -189,7 +189,7 @@ impl Engine {
             let mut state = bid.state.lock();
             state.has_caller = false;
             // Whoever joined meanwhile came later.
-            state.waiters.push_front(waiter);
+            state.crowd().waiters.push_front(waiter);
         }
         let drive = match direct {
             Direct::Answered(sent, answer) => {
@@ -243,7 +243,7 @@ impl Engine {
                 let _ = waiter.tell.send(Outcome::Busy(self.own_standing(bid, &state)));
                 return Joined::Yes(None);
             }
-            state.waiters.push_back(waiter);
+            state.crowd().waiters.push_back(waiter);
             self.renew_within_turn(bid, &mut state);
             return Joined::Yes(self.reserve_ahead(bid, &mut state));
         }
@@ -259,7 +259,8 @@ impl Engine {
     ) -> (Arc<Bid>, Job) {
         self.live.fetch_add(1, Ordering::Relaxed);
         let spec = waiters.front().expect("BUG: a bid is somebody's").spec.clone();
-        let state = BidState::asking(waiters, self.opens(&spec), self.clock.now());
+        let mut state = BidState::asking(self.opens(&spec), self.clock.now());
+        state.crowd().waiters = waiters;
         let ask = self.ask_of(&name, token, &spec, &state);
         let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
         let job = Job { operation: Operation::Ask(ask), target: Target::Ask(bid.clone()) };
@@ -269,7 +270,7 @@ impl Engine {
     /// A bid whose only caller is at hand, and its first ask.
     fn sole_bid(self: &Arc<Self>, name: Name, spec: Spec, now: Moment) -> (Arc<Bid>, Operation) {
         self.live.fetch_add(1, Ordering::Relaxed);
-        let mut state = BidState::asking(VecDeque::new(), self.opens(&spec), now);
+        let mut state = BidState::asking(self.opens(&spec), now);
         state.has_caller = true;
         let ask = self.ask_of(&name, self.new_token(), &spec, &state);
         let bid = Arc::new(Bid::new(name, ask.token.clone(), spec, state));
@@ -278,7 +279,7 @@ impl Engine {
 
     /// Whether callers of this process may join a bid before it is held.
     fn opens(&self, spec: &Spec) -> bool {
-        self.cohorts && spec.mode == Mode::Exclusive && spec.if_busy == IfBusy::Queue
+        self.cohorts && spec.mode() == Mode::Exclusive && spec.if_busy == IfBusy::Queue
     }
 
     /// The ask of a bid, first or repeated.
@@ -290,18 +291,18 @@ impl Engine {
     fn ask_of(&self, name: &Name, token: crate::Token, spec: &Spec, state: &BidState) -> Ask {
         let block = match self.store.capability().blocks {
             Blocks::AtGrant | Blocks::AtGrantAndRenewal if state.is_open => {
-                cohort::block_for(state.waiters.len())
+                cohort::block_for(state.waiting())
             }
             _ => 1,
         };
         Ask {
             names: smallvec![name.clone()],
             token,
-            mode: spec.mode,
+            mode: spec.mode(),
             ttl: spec.ttl(),
             if_busy: spec.if_busy,
             block,
-            lock_delay: std::time::Duration::from_millis(spec.lock_delay_ms.into()),
+            lock_delay: spec.lock_delay(),
             value: spec.value().cloned(),
         }
     }
@@ -311,9 +312,10 @@ impl Engine {
         let mut shard = self.table.lock(name);
         let found = shard.bids(name).iter().find_map(|bid| {
             let mut state = bid.state.lock();
-            let at = state.waiters.iter().position(|waiter| waiter.id == id)?;
-            let gone = state.waiters.remove(at);
-            let unwanted = state.waiters.is_empty() && !state.has_caller && !state.claim.is_held();
+            let waiters = &mut state.crowd.as_mut()?.waiters;
+            let at = waiters.iter().position(|waiter| waiter.id == id)?;
+            let gone = waiters.remove(at);
+            let unwanted = waiters.is_empty() && !state.has_caller && !state.claim.is_held();
             drop(state);
             Some((bid.clone(), gone, unwanted))
         });
@@ -330,11 +332,11 @@ impl Engine {
         let shard = self.table.lock(name);
         shard.bids(name).iter().find_map(|bid| {
             let state = bid.state.lock();
-            state.waiters.iter().find(|waiter| waiter.id == id)?;
+            state.waiters().find(|waiter| waiter.id == id)?;
             if state.claim.is_held() {
                 return Some(self.own_standing(bid, &state));
             }
-            state.standing.as_deref().cloned()
+            state.crowd.as_ref()?.standing.as_deref().cloned()
         })
     }
 
@@ -342,9 +344,9 @@ impl Engine {
     fn own_standing(&self, bid: &Bid, state: &BidState) -> Standing {
         let left = bid.deadline().since(self.clock.now());
         Standing {
-            holder: Some(crate::Holder::new(self.who.clone(), bid.spec.mode, Some(left))),
+            holder: Some(crate::Holder::new(self.who.clone(), bid.spec.mode(), Some(left))),
             free_in: Some(left),
-            ahead: u32::try_from(state.waiters.len()).unwrap_or(u32::MAX),
+            ahead: u32::try_from(state.waiting()).unwrap_or(u32::MAX),
         }
     }
 }

@@ -258,7 +258,7 @@ fn of_bid(kind: EventKind, bid: &Bid, state: Option<&BidState>) -> Event {
     event.name = Some(bid.name.clone());
     event.token_prefix = Some(bid.token.prefix());
     event.ttl_ms = Some(bid.spec.ttl_ms.into());
-    event.fence = state.and_then(|state| state.cohort.as_ref()).map(|cohort| cohort.fence());
+    event.fence = state.map(BidState::fence);
     event
 }
 

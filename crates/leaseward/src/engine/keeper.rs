@@ -1,8 +1,11 @@
 //! The one timer of a store's client: renewals, refreshes of places, dangers, deadlines.
 //!
 //! No task and no timer per lease. Most leases are released long before anything is due, so a new one is only laid in
-//! the *nursery*, a slab that costs a few nanoseconds; what is still there when half its time is over moves to a queue
+//! the *nursery*, which costs a few nanoseconds; what is still there when half its time is over moves to a queue
 //! ordered by time. Renewal moments are rounded to a grid, so that thousands of leases are renewed in few batches.
+//!
+//! A bid has one live entry in that queue, never later than it is due: what comes too early is put back. So a bid that
+//! is put off again and again, as by every renewal, leaves nothing behind.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +18,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use slab::Slab;
 use tokio::sync::Notify;
 
 use super::{
@@ -30,11 +32,17 @@ const NURSERY_MIN: Duration = Duration::from_millis(10);
 /// Renewals of one interval fall on this many moments at most.
 const GRID: u32 = 64;
 
-/// Where a bid lies in the nursery. The epoch tells a place in an earlier nursery from one in this.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cradle {
-    epoch: u32,
-    key: u32,
+/// Where the keeper has a bid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nowhere,
+    /// In the nursery. The epoch tells a place in an earlier nursery from one in this.
+    Nursery {
+        epoch: u32,
+        at: u32,
+    },
+    /// In the queue, to be looked at then. What the queue has of it for another moment is stale.
+    Queue(Moment),
 }
 
 pub(crate) struct Keeper {
@@ -45,7 +53,7 @@ pub(crate) struct Keeper {
 }
 
 struct Queues {
-    nursery: Slab<Arc<Bid>>,
+    nursery: Nursery,
     epoch: u32,
     /// When the nursery is gone through.
     sweep_at: Moment,
@@ -53,7 +61,35 @@ struct Queues {
     closed: bool,
 }
 
-struct Due(Moment, Arc<Bid>);
+/// One word a lease, which a slab of links would double.
+#[derive(Default)]
+struct Nursery {
+    places: Vec<Option<Arc<Bid>>>,
+    free: Vec<u32>,
+}
+
+impl Nursery {
+    fn lay(&mut self, bid: Arc<Bid>) -> u32 {
+        if let Some(at) = self.free.pop() {
+            self.places[index(at)] = Some(bid);
+            return at;
+        }
+        self.places.push(Some(bid));
+        u32::try_from(self.places.len() - 1).expect("BUG: four billion leases")
+    }
+
+    fn take(&mut self, at: u32) {
+        self.places[index(at)] = None;
+        self.free.push(at);
+    }
+}
+
+fn index(at: u32) -> usize {
+    usize::try_from(at).expect("BUG: an index")
+}
+
+/// A bid to be looked at, and the moment it stood in the queue for.
+pub(super) struct Due(pub(super) Moment, pub(super) Arc<Bid>);
 
 impl PartialEq for Due {
     fn eq(&self, other: &Self) -> bool {
@@ -75,8 +111,8 @@ impl Ord for Due {
 /// What is due, and what has outgrown the nursery.
 #[derive(Default)]
 struct Round {
-    due: Vec<Arc<Bid>>,
-    grown: Vec<Arc<Bid>>,
+    due: Vec<Due>,
+    grown: Vec<Option<Arc<Bid>>>,
     closed: bool,
 }
 
@@ -90,7 +126,7 @@ impl Keeper {
     pub(crate) fn new() -> Self {
         Self {
             queues: Mutex::new(Queues {
-                nursery: Slab::new(),
+                nursery: Nursery::default(),
                 epoch: 0,
                 sweep_at: Moment::NEVER,
                 heap: BinaryHeap::new(),
@@ -104,15 +140,14 @@ impl Keeper {
     /// Takes care of a lease that has just begun.
     pub(crate) fn adopt(&self, bid: &Arc<Bid>, state: &mut BidState, due: Moment, now: Moment) {
         let ahead = due.since(now);
-        if ahead < NURSERY_MIN || state.cradle.is_some() {
+        if ahead < NURSERY_MIN || state.kept != Kept::Nowhere {
             return self.schedule(bid, state, due);
         }
         state.due = due;
         let sweep_at = now + ahead / 2;
         let mut queues = self.queues.lock();
-        let key = queues.nursery.insert(bid.clone());
-        let key = u32::try_from(key).expect("BUG: four billion leases");
-        state.cradle = Some(Cradle { epoch: queues.epoch, key });
+        let at = queues.nursery.lay(bid.clone());
+        state.kept = Kept::Nursery { epoch: queues.epoch, at };
         queues.sweep_at = queues.sweep_at.min(sweep_at);
         drop(queues);
         self.wake_by(sweep_at);
@@ -121,18 +156,23 @@ impl Keeper {
     /// Looks at a bid at a moment instead of whenever it was due before.
     pub(crate) fn schedule(&self, bid: &Arc<Bid>, state: &mut BidState, due: Moment) {
         state.due = due;
-        self.queues.lock().heap.push(Reverse(Due(due, bid.clone())));
+        if matches!(state.kept, Kept::Queue(at) if at <= due) {
+            return;
+        }
+        let mut queues = self.queues.lock();
+        queues.leave_nursery(state.kept);
+        queues.heap.push(Reverse(Due(due, bid.clone())));
+        drop(queues);
+        state.kept = Kept::Queue(due);
         self.wake_by(due);
     }
 
-    /// Forgets a bid that has ended. What stands in the queue for it is stale and goes when its time comes.
+    /// Forgets a bid that has ended. What stands in the queue for it goes when its time comes.
     pub(crate) fn forget(&self, state: &mut BidState) {
         state.due = Moment::NEVER;
-        if let Some(cradle) = state.cradle.take() {
-            let mut queues = self.queues.lock();
-            if queues.epoch == cradle.epoch {
-                queues.nursery.try_remove(usize::try_from(cradle.key).expect("BUG: an index"));
-            }
+        if matches!(state.kept, Kept::Nursery { .. }) {
+            self.queues.lock().leave_nursery(state.kept);
+            state.kept = Kept::Nowhere;
         }
     }
 
@@ -156,19 +196,21 @@ impl Keeper {
         next
     }
 
-    fn round(&self, now: Moment) -> Round {
+    /// Takes out what is due, at most so many.
+    fn round(&self, now: Moment, most: usize) -> Round {
         let mut round = Round::default();
         let mut queues = self.queues.lock();
         round.closed = queues.closed;
         if queues.sweep_at <= now {
             queues.sweep_at = Moment::NEVER;
             queues.epoch = queues.epoch.wrapping_add(1);
-            round.grown = std::mem::take(&mut queues.nursery).into_iter().map(|(_, b)| b).collect();
+            round.grown = std::mem::take(&mut queues.nursery).places;
         }
-        while queues.heap.peek().is_some_and(|Reverse(due)| due.0 <= now) {
-            if let Some(Reverse(Due(_, bid))) = queues.heap.pop() {
-                round.due.push(bid);
-            }
+        while round.due.len() < most
+            && queues.heap.peek().is_some_and(|Reverse(due)| due.0 <= now)
+            && let Some(Reverse(due)) = queues.heap.pop()
+        {
+            round.due.push(due);
         }
         round
     }
@@ -187,16 +229,31 @@ impl Keeper {
             })
             .await;
             let Some(engine) = engine.upgrade() else { return };
-            let round = self.round(clock.now());
+            // In steps of a batch, each sent before the next: a hundred thousand leases due at one moment neither build
+            // a queue of as many renewals nor keep others from this thread.
+            let step = engine.store.capability().batch_max.max(1);
+            let round = self.round(clock.now(), step);
             if round.closed {
                 return;
             }
-            for bid in round.grown {
-                engine.leave_nursery(&bid);
+            for grown in round.grown.chunks(step) {
+                grown.iter().flatten().for_each(|bid| engine.leave_nursery(bid));
+                tokio::task::yield_now().await;
             }
             if !round.due.is_empty() {
                 engine.attend(&round.due);
+                tokio::task::yield_now().await;
             }
+        }
+    }
+}
+
+impl Queues {
+    fn leave_nursery(&mut self, kept: Kept) {
+        if let Kept::Nursery { epoch, at } = kept
+            && epoch == self.epoch
+        {
+            self.nursery.take(at);
         }
     }
 }

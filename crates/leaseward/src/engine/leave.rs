@@ -92,25 +92,29 @@ impl Engine {
         if !state.is_open || !self.min_hold_left(bid, &state).is_zero() {
             return (false, state);
         }
-        while state.waiters.front().is_some_and(|waiter| waiter.tell.is_closed()) {
-            state.waiters.pop_front();
-        }
-        let inherits = state.waiters.front().is_some_and(|next| next.spec.can_inherit(&bid.spec));
-        let (Some(deadline), true) = (state.claim.deadline(), inherits) else {
+        let next = state.next_waiter();
+        let (Some(deadline), Some(waiter)) = (state.claim.deadline(), next) else {
             return (false, state);
         };
         let reserves = self.reserves() && bid.spec.renew_ms > 0;
-        let Some(cohort) = state.cohort.as_mut() else { return (false, state) };
-        match cohort.hand_over(now, deadline, reserves) {
-            HandOver::GiveBack => (false, state),
+        let hand_over = if waiter.spec.can_inherit(&bid.spec) {
+            state.cohort().hand_over(now, deadline, reserves)
+        } else {
+            HandOver::GiveBack
+        };
+        match hand_over {
+            HandOver::GiveBack => {
+                state.crowd().waiters.push_front(waiter);
+                (false, state)
+            }
             HandOver::Pass => {
-                let waiter = state.waiters.pop_front().expect("BUG: looked at above");
                 let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
                 after.tell.push((waiter.tell, Outcome::Granted(guard)));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
             }
             HandOver::Reserve => {
+                state.crowd().waiters.push_front(waiter);
                 state.is_passing = true;
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
@@ -120,7 +124,7 @@ impl Engine {
 
     /// How long the name must stay held yet for its holder's minimum.
     pub(super) fn min_hold_left(&self, bid: &Bid, state: &BidState) -> Duration {
-        let min_hold = Duration::from_millis(bid.spec.min_hold_ms.into());
+        let min_hold = bid.spec.min_hold();
         if min_hold.is_zero() || !state.claim.is_held() {
             return Duration::ZERO;
         }
@@ -130,13 +134,13 @@ impl Engine {
     /// Kills the token (R6); its local waiters ask with a new one.
     fn take_lease_back(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         keep: Duration,
         after: &mut After,
     ) -> store::Release {
         let mut state = bid.state.lock();
-        let waiters = std::mem::take(&mut state.waiters);
+        let waiters = state.take_waiters();
         state.claim.end();
         self.bury(shard, bid, state);
         self.bid_again(shard, bid, waiters, after);
@@ -146,7 +150,7 @@ impl Engine {
     /// The same, with nobody waiting for the answer.
     pub(super) fn give_up_lease(
         self: &Arc<Self>,
-        shard: &mut MutexGuard<'_, Shard>,
+        shard: &mut Shard<'_>,
         bid: &Arc<Bid>,
         keep: Duration,
         after: &mut After,
@@ -259,7 +263,7 @@ impl Engine {
             return;
         }
         self.order.released(state.owner.as_ref(), &bid.name);
-        let waiters = std::mem::take(&mut state.waiters);
+        let waiters = state.take_waiters();
         state.claim.end();
         self.bury(&mut shard, bid, state);
         self.bid_again(&mut shard, bid, waiters, &mut after);

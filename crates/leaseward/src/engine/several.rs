@@ -38,11 +38,11 @@ impl Engine {
         let ask = Ask {
             names: names.iter().cloned().collect::<Names>(),
             token: token.clone(),
-            mode: spec.mode,
+            mode: spec.mode(),
             ttl: spec.ttl(),
             if_busy: IfBusy::Tell,
             block: 1,
-            lock_delay: std::time::Duration::from_millis(spec.lock_delay_ms.into()),
+            lock_delay: spec.lock_delay(),
             value: spec.value().cloned(),
         };
         let answer = self
@@ -96,7 +96,7 @@ impl Engine {
         drop(state);
         shard.insert(bid.clone());
         drop(shard);
-        Guard::new(self.clone(), bid, fence, None, now)
+        Guard::new(self.clone(), bid, fence)
     }
 
     /// Releases whatever an ask may have got.

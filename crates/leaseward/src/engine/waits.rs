@@ -111,7 +111,7 @@ impl Engine {
     fn still_waits(&self, name: &Name, id: u64) -> bool {
         let shard = self.table.lock(name);
         let mut bids = shard.bids(name).iter();
-        bids.any(|bid| bid.state.lock().waiters.iter().any(|waiter| waiter.id == id))
+        bids.any(|bid| bid.state.lock().waiters().any(|waiter| waiter.id == id))
     }
 
     /// The owners in this process that hold a name; `None` for a holder without one.
@@ -123,7 +123,7 @@ impl Engine {
             .filter_map(|bid| {
                 let state = bid.state.lock();
                 (state.claim.is_held() && state.is_taken)
-                    .then(|| (state.owner.clone(), bid.spec.mode))
+                    .then(|| (state.owner.clone(), bid.spec.mode()))
             })
             .collect()
     }

@@ -3,7 +3,9 @@
 //! `memory:` is a space of its own for each connection; `memory:NAME` is shared by all connections of the process that
 //! name it. Nothing survives the process.
 
+mod hold;
 pub(crate) mod room;
+mod rooms;
 pub(crate) mod space;
 
 use std::{

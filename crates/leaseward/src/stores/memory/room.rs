@@ -1,80 +1,19 @@
 //! One name: who holds it, who waits. Pure; the reference for every store.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
+use super::hold::{Hold, Holds};
 use crate::{
-    Block, Holder, Mode, Token, Value,
+    Holder, Mode, Name, Token,
     clock::Moment,
     rules::{self, Rule},
-    store::{Ask, HeldView, Standing, WaiterView, timing},
+    store::{Ask, Standing, WaiterView, timing},
 };
 
 /// Which client of the space a waiter belongs to.
 pub(crate) type ClientId = u32;
-
-/// How a lease stands with its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// Renewable.
-    Sound,
-    /// An operator broke it: it runs out.
-    Broken,
-    /// Its holder gave it back, but it stays for its minimum hold.
-    Kept,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Hold {
-    pub(super) token: Token,
-    pub(super) mode: Mode,
-    pub(super) block: Block,
-    pub(super) slot: Option<u32>,
-    pub(super) condition: Condition,
-    pub(super) ttl_ms: u32,
-    pub(super) lock_delay_ms: u32,
-    pub(super) since: Moment,
-    pub(super) expires: Moment,
-    pub(super) value: Option<Value>,
-}
-
-impl Hold {
-    pub(super) fn is_live(&self, now: Moment) -> bool {
-        now < self.expires
-    }
-
-    /// Moves its end, never to an earlier moment: a renewal for a shorter time, or an ask that was long under way, must
-    /// not end a lease that its holder has been promised.
-    pub(super) fn lasts_until(&mut self, moment: Moment) {
-        self.expires = self.expires.max(moment);
-    }
-
-    /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
-    fn blocks_until(&self) -> Moment {
-        match self.condition {
-            Condition::Kept => self.expires,
-            Condition::Sound | Condition::Broken => {
-                self.expires + Duration::from_millis(self.lock_delay_ms.into())
-            }
-        }
-    }
-
-    pub(super) fn view(&self, now: Moment) -> HeldView {
-        HeldView {
-            who: self.token.who().clone(),
-            token_prefix: self.token.prefix(),
-            mode: self.mode,
-            fence: self.block.first,
-            slot: self.slot,
-            ttl: Duration::from_millis(self.ttl_ms.into()),
-            remaining: Some(self.expires.since(now)),
-            held: now.since(self.since),
-            value: self.value.clone(),
-            ending: self.condition != Condition::Sound,
-        }
-    }
-}
 
 /// A place in the queue.
 #[derive(Clone, Debug)]
@@ -102,15 +41,19 @@ impl Place {
 }
 
 /// A name in use. A free name without waiters has no room.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Room {
-    pub(super) holds: SmallVec<[Hold; 1]>,
-    // Boxed: most rooms never have a queue, and a hundred thousand of them must stay small.
-    #[expect(clippy::box_collection, reason = "a pointer instead of four words")]
+    pub(super) name: Name,
+    pub(super) holds: Holds,
+    #[expect(clippy::box_collection, reason = "most rooms never have a queue and must stay small")]
     queue: Option<Box<VecDeque<Place>>>,
 }
 
 impl Room {
+    pub(super) fn new(name: Name) -> Self {
+        Self { name, holds: Holds::default(), queue: None }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.holds.is_empty() && self.queue.as_ref().is_none_or(|queue| queue.is_empty())
     }
@@ -185,9 +128,9 @@ impl Room {
     pub(super) fn admits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holds.is_empty(),
-            Mode::Shared => self.holds.iter().all(|hold| hold.mode == Mode::Shared),
+            Mode::Shared => self.holds.iter().all(|hold| hold.mode() == Mode::Shared),
             Mode::Permit { capacity } => {
-                self.holds.iter().all(|hold| hold.mode == mode)
+                self.holds.iter().all(|hold| hold.mode() == mode)
                     && self.holds.len() < usize::try_from(capacity).unwrap_or(usize::MAX)
             }
         }
@@ -196,7 +139,7 @@ impl Room {
     /// The capacity in force, if it is another than the one asked for.
     pub(super) fn other_capacity(&self, mode: Mode) -> Option<u32> {
         let Mode::Permit { capacity: asked } = mode else { return None };
-        self.holds.iter().find_map(|hold| match hold.mode {
+        self.holds.iter().find_map(|hold| match hold.mode() {
             Mode::Permit { capacity } if capacity != asked => Some(capacity),
             _ => None,
         })
@@ -205,7 +148,7 @@ impl Room {
     /// The smallest permit nobody has.
     pub(super) fn free_slot(&self, mode: Mode) -> Option<u32> {
         let Mode::Permit { capacity } = mode else { return None };
-        (0..capacity).find(|slot| self.holds.iter().all(|hold| hold.slot != Some(*slot)))
+        (0..capacity).find(|slot| self.holds.iter().all(|hold| hold.slot() != Some(*slot)))
     }
 
     /// Why the name is not free for somebody with so many before them.
@@ -213,7 +156,7 @@ impl Room {
         let first = self.holds.iter().min_by_key(|hold| hold.blocks_until());
         Standing {
             holder: first.map(|hold| {
-                Holder::new(hold.token.who().clone(), hold.mode, Some(hold.expires.since(now)))
+                Holder::new(hold.token.who().clone(), hold.mode(), Some(hold.expires.since(now)))
             }),
             free_in: first.map(|hold| hold.blocks_until().since(now)),
             ahead,

@@ -1,10 +1,12 @@
 //! The names of one memory store, shared by its clients. Pure: operations in, answers and effects out.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use foldhash::fast::RandomState;
-
-use super::room::{ClientId, Condition, Hold, Place, Room};
+use super::{
+    hold::{Condition, Hold},
+    room::{ClientId, Place, Room},
+    rooms::Rooms,
+};
 use crate::{
     Block, Fence, LostReason, Mode, Name, Token,
     clock::Moment,
@@ -51,7 +53,7 @@ const SWEEP_FLOOR: usize = 4_096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Space {
-    rooms: HashMap<Name, Room, RandomState>,
+    rooms: Rooms,
     /// The newest fence given out, for all names: one number, so that free names leave nothing behind.
     last: Fence,
     swept_len: usize,
@@ -80,7 +82,7 @@ impl Space {
     fn ask(&mut self, ask: Ask, client: ClientId, now: Now, effects: &mut Effects) -> Answer {
         self.sweep(now, effects);
         let name = ask.names[0].clone();
-        let room = self.rooms.entry(name.clone()).or_default();
+        let room = self.rooms.open(&name);
         settle(room, &name, &mut self.last, now, effects);
         let waiters = room.waiters();
         if let Some(hold) = room.hold_of(&ask.token) {
@@ -133,11 +135,11 @@ impl Space {
             waiters: 0,
         };
         for name in &ask.names {
-            let room = self.rooms.entry(name.clone()).or_default();
+            let room = self.rooms.open(name);
             let grant = match room.hold_of(&ask.token) {
                 Some(hold) => {
                     hold.lasts_until(now.moment + ask.ttl);
-                    hold.block
+                    hold.block()
                 }
                 None => {
                     let block = admit(room, ask, ask.ttl, &mut self.last, now).blocks[0];
@@ -166,7 +168,7 @@ impl Space {
             }
             Some(hold) => {
                 hold.lasts_until(now.moment + renew.ttl);
-                hold.ttl_ms = millis(renew.ttl);
+                hold.set_ttl(renew.ttl);
                 let block = (renew.block > 0 && waiters == 0).then(|| {
                     let block = Block::after(self.last, now.wall_us, renew.block);
                     self.last = block.last();
@@ -201,9 +203,9 @@ impl Space {
         };
         settle(room, &order.name, &mut self.last, now, effects);
         let holders = room.holds.iter().map(|hold| hold.view(now.moment)).collect();
-        for hold in &mut room.holds {
+        for hold in room.holds.iter_mut() {
             hold.condition = Condition::Broken;
-            effects.see(now, &order.name, Observed::Broken, &hold.token, Some(hold.block.first));
+            effects.see(now, &order.name, Observed::Broken, &hold.token, Some(hold.block().first));
         }
         if order.now {
             room.holds.clear();
@@ -222,9 +224,9 @@ impl Space {
         let mut views: Vec<_> = self
             .rooms
             .iter()
-            .filter(|(name, _)| wanted(name))
-            .map(|(name, room)| LockView {
-                name: name.clone(),
+            .filter(|room| wanted(&room.name))
+            .map(|room| LockView {
+                name: room.name.clone(),
                 holders: room
                     .holds
                     .iter()
@@ -259,8 +261,9 @@ impl Space {
             return;
         }
         let last = &mut self.last;
-        self.rooms.retain(|name, room| {
-            settle(room, name, last, now, effects);
+        self.rooms.retain(|room| {
+            let name = room.name.clone();
+            settle(room, &name, last, now, effects);
             !room.is_empty()
         });
         self.swept_len = self.rooms.len();
@@ -274,7 +277,7 @@ fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mu
             Condition::Sound | Condition::Broken => Observed::Expired,
             Condition::Kept => Observed::Released,
         };
-        effects.see(now, name, what, &hold.token, Some(hold.block.first));
+        effects.see(now, name, what, &hold.token, Some(hold.block().first));
     }
     let mut dead = Vec::new();
     while let Some(place) = room.take_next(now.moment, &mut dead) {
@@ -296,18 +299,7 @@ fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) 
     let block = Block::after(*last, now.wall_us, len);
     *last = block.last();
     let slot = room.free_slot(ask.mode);
-    room.holds.push(Hold {
-        token: ask.token.clone(),
-        mode: ask.mode,
-        block,
-        slot,
-        condition: Condition::Sound,
-        ttl_ms: millis(ask.ttl),
-        lock_delay_ms: millis(ask.lock_delay),
-        since: now.moment,
-        expires: now.moment + ttl,
-        value: ask.value.clone(),
-    });
+    room.holds.push(Hold::new(ask, block, slot, now.moment, now.moment + ttl));
     Grant {
         blocks: smallvec::smallvec![block],
         slot,
@@ -327,10 +319,10 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
             if rules::on(Rule::R4) {
                 hold.lasts_until(now.moment + ask.ttl);
             }
-            hold.ttl_ms = millis(ask.ttl);
+            hold.set_ttl(ask.ttl);
             Reply::Granted(Grant {
-                blocks: smallvec::smallvec![hold.block],
-                slot: hold.slot,
+                blocks: smallvec::smallvec![hold.block()],
+                slot: hold.slot(),
                 ttl: ask.ttl,
                 evidence: Evidence::ThisRequest,
                 waiters,
@@ -344,7 +336,7 @@ fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) ->
     if let Some(at) = room.hold_to_release(&release.token) {
         let hold = &mut room.holds[at];
         let (was_live, kept) = (hold.is_live(now.moment), hold.condition == Condition::Kept);
-        let fence = Some(hold.block.first);
+        let fence = Some(hold.block().first);
         if kept {
             return Reply::Released;
         }
@@ -363,8 +355,4 @@ fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) ->
         return Reply::Released;
     }
     Reply::NotYours(LostReason::NotOurs)
-}
-
-fn millis(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
