@@ -28,6 +28,18 @@ impl Session {
         Ok(Self { settings, locks, printer, signals })
     }
 
+    /// Waits for a store's answer, or for a signal that ends the tool: one that is caught would otherwise be lost on a store
+    /// that hangs.
+    pub(crate) async fn answer<T>(
+        &mut self,
+        request: impl Future<Output = Result<T, leaseward::Error>>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            answer = request => Ok(answer?),
+            signal = self.signals.ending() => Err(interrupted(signal)),
+        }
+    }
+
     /// Gives back everything still held.
     pub(crate) async fn close(self) {
         self.locks.shutdown().await;

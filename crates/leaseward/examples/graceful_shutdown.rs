@@ -12,7 +12,8 @@ async fn main() -> Result<(), Error> {
         async move { locks.shutdown_on_signal().await }
     });
     println!("working, pid {}", std::process::id());
-    let work = locks.lock("nightly-report").run(|lease| async move {
+    let lock = locks.lock("nightly-report");
+    let work = lock.run(|lease| async move {
         // The work is dropped before the lease can end, also at shutdown.
         lease.lost().await
     });

@@ -66,5 +66,5 @@ fn run_says_when_the_lease_was_lost() {
         })
         .expect_err("lost");
     assert_eq!(error.kind(), ErrorKind::Lost);
-    assert_eq!(locks.lock("x").run(|lease| lease.fence().get() > 0).expect("free"), true);
+    assert!(locks.lock("x").run(|lease| lease.fence().get() > 0).expect("free"));
 }

@@ -56,7 +56,8 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
             .hint("there is no terminal to ask on: add `--yes`"));
     }
     let mut audit = session.settings.audit.as_deref().map(Audit::open).transpose()?;
-    let views = session.locks.inspect(Query::Name(name.clone())).await?;
+    let locks = session.locks.clone();
+    let views = session.answer(locks.inspect(Query::Name(name.clone()))).await?;
     let Some(view) = views.into_iter().find(|view| !view.holders.is_empty()) else {
         printer.say(&format!("`{name}` is not held; there is nothing to break"));
         return Ok(Exit::Done);
@@ -65,7 +66,7 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
         printer.say("nothing was broken");
         return Ok(Exit::Other);
     }
-    let broken = session.locks.break_lease(name.as_str(), args.now).await?;
+    let broken = session.answer(locks.break_lease(name.as_str(), args.now)).await?;
     if let Some(audit) = &mut audit {
         audit.broken(&name, args.now, session.settings.store.shown(), &broken)?;
     }

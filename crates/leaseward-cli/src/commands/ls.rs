@@ -100,7 +100,8 @@ pub(crate) fn remaining_shown(held: &HeldView) -> String {
 /// Carries it out.
 pub(crate) async fn run(args: LsArgs, session: &mut Session) -> Result<Exit, Failure> {
     let query = Query::Prefix { prefix: args.prefix.clone(), after: None, limit: LIMIT };
-    let views = session.locks.inspect(query).await?;
+    let locks = session.locks.clone();
+    let views = session.answer(locks.inspect(query)).await?;
     let printer = session.printer;
     if args.json {
         let rows: Vec<HeldRow<'_>> = views

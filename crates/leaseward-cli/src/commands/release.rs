@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use leaseward::{ErrorKind, Release};
+use leaseward::{Error, ErrorKind, Handle, Locks, Release};
 
 use crate::{exit::Exit, failure::Failure, handle, session::Session};
 
@@ -30,11 +30,8 @@ Examples:
 /// Carries it out.
 pub(crate) async fn run(args: ReleaseArgs, session: &mut Session) -> Result<Exit, Failure> {
     let handle = handle::read(&args.handle)?;
-    let released = match session.locks.attach(&handle).await {
-        Ok(guard) => guard.release().await,
-        Err(error) if error.kind() == ErrorKind::Lost => Ok(Release::AlreadyExpired),
-        Err(error) => Err(error),
-    }?;
+    let locks = session.locks.clone();
+    let released = session.answer(given_back(&locks, &handle)).await?;
     if args.handle != Path::new("-") {
         let _ = fs::remove_file(&args.handle);
     }
@@ -47,5 +44,14 @@ pub(crate) async fn run(args: ReleaseArgs, session: &mut Session) -> Result<Exit
         .hint(
             "it took longer than its TTL: renew it on the way, or acquire with a longer `--ttl`",
         )),
+    }
+}
+
+/// A lease has to be taken over to be given back; one that has ended cannot be.
+async fn given_back(locks: &Locks, handle: &Handle) -> Result<Release, Error> {
+    match locks.attach(handle).await {
+        Ok(guard) => guard.release().await,
+        Err(error) if error.kind() == ErrorKind::Lost => Ok(Release::AlreadyExpired),
+        Err(error) => Err(error),
     }
 }

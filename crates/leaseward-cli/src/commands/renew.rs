@@ -26,6 +26,7 @@ Examples:
 pub(crate) async fn run(args: RenewArgs, session: &mut Session) -> Result<Exit, Failure> {
     let handle = handle::read(&args.handle)?;
     // Taking over is renewing; detached again, the lease is kept by the same handle.
-    let _ = session.locks.attach(&handle).await?.detach();
+    let locks = session.locks.clone();
+    let _ = session.answer(locks.attach(&handle)).await?.detach();
     Ok(Exit::Done)
 }

@@ -50,7 +50,8 @@ struct WaiterRow<'a> {
 /// Carries it out.
 pub(crate) async fn run(args: ShowArgs, session: &mut Session) -> Result<Exit, Failure> {
     let name = Name::new(&args.name)?;
-    let found = session.locks.inspect(Query::Name(name.clone())).await?;
+    let locks = session.locks.clone();
+    let found = session.answer(locks.inspect(Query::Name(name.clone()))).await?;
     let empty = LockView { name, holders: Vec::new(), waiters: Vec::new() };
     let view = found.into_iter().next().unwrap_or(empty);
     if args.json {

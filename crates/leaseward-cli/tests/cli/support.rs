@@ -5,7 +5,8 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    process::{Child, ChildStdin, Command, Output, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -105,11 +106,11 @@ impl From<Output> for Ran {
     }
 }
 
-/// A tool that runs.
+/// A tool that runs. Dropped, it is killed.
 pub(crate) struct Running {
     process: Child,
     stdin: Option<ChildStdin>,
-    out: BufReader<ChildStdout>,
+    lines: Receiver<String>,
     /// The process number of the command under it, and of its group.
     pub(crate) command: i32,
 }
@@ -120,14 +121,28 @@ impl Running {
         let mut process = command.spawn().expect("the tool starts");
         let stdin = process.stdin.take();
         let out = BufReader::new(process.stdout.take().expect("a pipe"));
-        Self { process, stdin, out, command: 0 }
+        // Read on a thread, so that a line that never comes is a failure and not a hang.
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Self { process, stdin, lines, command: 0 }
     }
 
     /// The next line it, or the command under it, prints.
     pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.out.read_line(&mut line).expect("readable");
-        line.trim_end().to_owned()
+        self.try_line().expect("a line")
+    }
+
+    /// The next line, or `None` if there is none any more.
+    pub(crate) fn try_line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(HANG) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no line, and stdout never ended"),
+        }
     }
 
     /// Writes a line to the command's stdin.
@@ -140,21 +155,34 @@ impl Running {
     }
 
     /// The watchdog that belongs to this wrapper.
-    pub(crate) fn watchdog(&self) -> i32 {
-        children(self.wrapper())
-            .into_iter()
-            .find(|pid| *pid != self.command)
-            .expect("a watchdog beside the command")
+    pub(crate) fn watchdog(&self) -> Option<i32> {
+        children(self.wrapper()).into_iter().find(|pid| *pid != self.command)
     }
 
     /// Waits for the end; stdin is closed first.
     pub(crate) fn end(mut self) -> Ran {
         drop(self.stdin.take());
         let mut out = String::new();
-        std::io::Read::read_to_string(&mut self.out, &mut out).expect("readable");
-        let mut ran = Ran::from(self.process.wait_with_output().expect("it ends"));
-        ran.out = out;
-        ran
+        loop {
+            match self.lines.recv_timeout(HANG) {
+                Ok(line) => out.extend([line.as_str(), "\n"]),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("stdout never ended"),
+            }
+        }
+        let mut err = String::new();
+        let mut stderr = self.process.stderr.take().expect("a pipe");
+        std::io::Read::read_to_string(&mut stderr, &mut err).expect("readable");
+        let code = self.process.wait().expect("it ends").code().unwrap_or(-1);
+        Ran { code, out, err }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The watchdog ends what is under it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

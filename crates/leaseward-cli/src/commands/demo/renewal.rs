@@ -9,16 +9,16 @@ use super::{
 use crate::{failure::Failure, printer::Printer, units};
 
 const ABOUT: &str = "\
-A task takes several times as long as its lease lasts. The lease is renewed in
-the background, so the task keeps the lock to its end; a short TTL costs a long
-task nothing, and a crash still heals quickly.";
+A task takes several times as long as its lease lasts. The lease is renewed
+in the background, so the task keeps the lock to its end; a short TTL costs
+a long task nothing, and a crash still heals quickly.";
 
 /// How many times its TTL the task takes.
 const TIMES: u32 = 3;
 
 pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let mut stage = Stage::open("renewal: a long task on a short lease", ABOUT, printer)?;
-    let (name, ttl) = (set.name("report"), set.ttl(700));
+    let (name, ttl) = (set.name("report"), set.ttl(1_000));
     let (alice, bob) = (set.client("alice").await?, set.client("bob").await?);
     let guard = alice.lock(&name).ttl(ttl).acquire().await?;
     let fence = guard.fence();

@@ -296,7 +296,8 @@ impl Client {
             return self.end(at, turn);
         };
         match cohort.hand_over(turn.now, deadline, true) {
-            HandOver::Pass(fence) => {
+            HandOver::Pass => {
+                let fence = cohort.fence();
                 self.seat(at, fence, turn);
                 self.reserve_ahead(at, turn);
             }
@@ -344,7 +345,10 @@ impl Client {
             return;
         };
         match cohort.hand_over(turn.now, deadline, false) {
-            HandOver::Pass(fence) if !bid.callers.is_empty() => self.seat(at, fence, turn),
+            HandOver::Pass if !bid.callers.is_empty() => {
+                let fence = cohort.fence();
+                self.seat(at, fence, turn);
+            }
             _ => self.end(at, turn),
         }
     }

@@ -1,0 +1,150 @@
+//! Leases passed on inside a process.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+    mpsc,
+};
+
+use leaseward::EventKind;
+use tokio::sync::oneshot;
+
+use crate::{
+    Case, Fixture, Kind, Need,
+    case::case,
+    support::{Heard, LONG, SHORT, Witness, asking, granted, join, on_own_runtime, queue_of, view},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(passes_on_with_growing_fences, Need::Blocks),
+    case!(ends_when_another_client_waits, Need::Blocks),
+    case!(inherits_the_deadline, Need::Blocks).timed(),
+    case!(never_passes_on_a_lost_lease, Need::Blocks, Need::Queue),
+    case!(never_passes_on_what_was_asked_for_otherwise, Need::Blocks),
+];
+
+async fn passes_on_with_growing_fences(fixture: &Fixture) {
+    const WAITERS: usize = 10;
+    let (locks, line) = fixture.faulty().await;
+    let heard = Heard::of(&locks);
+    let witness = Arc::new(Witness::default());
+    let held = locks.lock("x").ttl(LONG).acquire().await.expect("free");
+    let inside = witness.enter(held.fence());
+    let waiting: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let (lock, witness) = (locks.lock("x").ttl(LONG), witness.clone());
+            tokio::spawn(async move {
+                let guard = lock.acquire().await.expect("granted");
+                let inside = witness.enter(guard.fence());
+                tokio::task::yield_now().await;
+                drop(inside);
+                guard.release().await.expect("given back");
+            })
+        })
+        .collect();
+    heard.nth(EventKind::Waiting, WAITERS).await;
+    drop(inside);
+    held.release().await.expect("given back");
+    for waiter in waiting {
+        waiter.await.expect("served, with a larger fence");
+    }
+    assert_eq!(line.seen(Kind::Ask), 1, "the store was asked once for all of them");
+    assert_eq!(line.seen(Kind::Release), 1);
+}
+
+async fn ends_when_another_client_waits(fixture: &Fixture) {
+    let (busy, other) = (fixture.client().await, fixture.client().await);
+    let served = Arc::new(AtomicBool::new(false));
+    let witness = Arc::new(Witness::default());
+    let heard = Heard::of(&busy);
+    let crowd: Vec<_> = (0..4)
+        .map(|_| {
+            let (lock, served) = (busy.lock("x").ttl(LONG), served.clone());
+            let witness = witness.clone();
+            tokio::spawn(async move {
+                while !served.load(Ordering::SeqCst) {
+                    let guard = lock.acquire().await.expect("granted");
+                    let inside = witness.enter(guard.fence());
+                    tokio::task::yield_now().await;
+                    drop(inside);
+                    guard.release().await.expect("given back");
+                }
+            })
+        })
+        .collect();
+    heard.nth(EventKind::Acquired, 20).await;
+    let guard = other.lock("x").ttl(LONG).acquire().await.expect("it is not starved");
+    let inside = witness.enter(guard.fence());
+    served.store(true, Ordering::SeqCst);
+    drop(inside);
+    guard.release().await.expect("given back");
+    for task in crowd {
+        task.await.expect("never two at once");
+    }
+}
+
+/// Rule R11: whoever gets the lease by passing on has it for as long as the store was told, not longer.
+async fn inherits_the_deadline(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let heard = Heard::of(&locks);
+    let ttl = SHORT * 4;
+    let first = locks.lock("x").ttl(ttl).acquire().await.expect("free");
+    let second = asking(locks.lock("x").ttl(ttl));
+    heard.first(EventKind::Waiting).await;
+    line.sent(Kind::Renew, 1).await;
+    line.cut();
+    let sent = line.last_sent();
+    fixture.until(fixture.now() + SHORT).await;
+    first.release().await.expect("passed on");
+    let second = granted(second).await;
+    assert_eq!(line.seen(Kind::Ask), 1, "it was passed on");
+    assert!(second.deadline() <= sent + ttl, "it was given time nobody granted");
+}
+
+/// The holder's runtime was blocked past the deadline, so nobody there has noticed yet.
+async fn never_passes_on_a_lost_lease(fixture: &Fixture) {
+    let other = fixture.client().await;
+    let (tell, told) = oneshot::channel();
+    let (go_on, blocks) = mpsc::channel::<()>();
+    let thread = on_own_runtime(fixture, |fixture| async move {
+        let locks = fixture.client().await;
+        let heard = Heard::of(&locks);
+        let first = locks.lock("x").ttl(SHORT).acquire().await.expect("free");
+        let second = asking(locks.lock("x").ttl(SHORT));
+        heard.first(EventKind::Waiting).await;
+        let _ = tell.send(());
+        blocks.recv().expect("told to go on");
+        drop(first);
+        granted(second).await.fence()
+    });
+    told.await.expect("taken");
+    let next = other.lock("x").ttl(LONG).acquire().await.expect("in the end");
+    go_on.send(()).expect("still there");
+    queue_of(&other, "x", 1).await;
+    let fence = next.fence();
+    next.release().await.expect("given back");
+    assert!(join(thread).await > fence, "it was passed on after its end");
+}
+
+/// What the store recorded must be true for whoever holds the lease.
+async fn never_passes_on_what_was_asked_for_otherwise(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let heard = Heard::of(&locks);
+    let first = locks.lock("x").ttl(LONG).acquire().await.expect("free");
+    let second = asking(locks.lock("x").ttl(LONG / 2));
+    heard.first(EventKind::Waiting).await;
+    let fence = first.fence();
+    first.release().await.expect("given back");
+    let second = granted(second).await;
+    assert!(second.fence() > fence && second.ttl() == LONG / 2);
+    assert!(line.seen(Kind::Ask) > 1, "it asked for itself");
+    let third = asking(locks.lock("x").ttl(LONG / 2).value("mine"));
+    heard.nth(EventKind::Waiting, 2).await;
+    second.release().await.expect("given back");
+    let _third = granted(third).await;
+    let seen = view(&locks, "x").await;
+    assert_eq!(
+        seen.holders[0].value.as_ref().map(leaseward::Value::to_text).as_deref(),
+        Some("mine")
+    );
+}

@@ -1,0 +1,126 @@
+//! What other clients do is seen.
+
+use leaseward::{
+    Fence, Locks,
+    store::{Observation, Observed},
+};
+use tokio::sync::mpsc;
+
+use crate::{
+    Case, Fixture, Need,
+    case::case,
+    support::{LONG, SHORT, asking, cancel, granted, queue_of, take},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(sees_what_another_client_does, Need::Queue),
+    case!(sees_a_lease_end).timed(),
+    case!(sees_a_break),
+    case!(sees_another_process, Need::Processes),
+];
+
+/// What happens to one name, as one client sees it.
+struct Watch(mpsc::UnboundedReceiver<Observation>);
+
+impl Watch {
+    /// Starts to watch; once this is done, nothing is missed.
+    async fn start(observer: &Locks, name: &'static str) -> Self {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let mut observed = observer.observe();
+        tokio::spawn(async move {
+            while let Some(seen) = observed.next().await.expect("the store answers") {
+                if tell.send(seen).is_err() {
+                    return;
+                }
+            }
+        });
+        // Where snapshots are compared, the first one is taken at some time after the call: it was when something that
+        // was not there at first has been seen.
+        for at in 0.. {
+            let _probe = take(&observer.lock(format!("probe-{at}")).ttl(LONG)).await;
+            let seen = tokio::time::timeout(SHORT, told.recv()).await;
+            if seen.is_ok() {
+                break;
+            }
+        }
+        let (tell, watched) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(seen) = told.recv().await {
+                if seen.name.as_str() == name && tell.send(seen).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(watched)
+    }
+
+    /// Waits for a happening; others may come before it.
+    async fn sees(&mut self, what: Observed, fence: Option<Fence>) -> Observation {
+        loop {
+            let seen = self.0.recv().await.expect("the observer goes on");
+            if seen.what == what {
+                assert_eq!(seen.fence, fence, "{seen:?}");
+                return seen;
+            }
+        }
+    }
+}
+
+async fn sees_what_another_client_does(fixture: &Fixture) {
+    let observer = fixture.client().await;
+    let one = fixture.client_with(|builder| builder.who("first")).await;
+    let other = fixture.client_with(|builder| builder.who("second")).await;
+    let mut watch = Watch::start(&observer, "x").await;
+    let guard = take(&one.lock("x").ttl(LONG)).await;
+    let seen = watch.sees(Observed::Granted, Some(guard.fence())).await;
+    assert_eq!(&*seen.who, "first");
+    let waiting = asking(other.lock("x").ttl(LONG));
+    assert_eq!(&*watch.sees(Observed::Queued, None).await.who, "second");
+    let fence = guard.fence();
+    guard.release().await.expect("given back");
+    assert_eq!(&*watch.sees(Observed::Released, Some(fence)).await.who, "first");
+    let next = granted(waiting).await;
+    let seen = watch.sees(Observed::HandedOver, Some(next.fence())).await;
+    assert_eq!(&*seen.who, "second");
+    let waiting = asking(one.lock("x").ttl(LONG));
+    watch.sees(Observed::Queued, None).await;
+    cancel(waiting).await;
+    queue_of(&observer, "x", 0).await;
+    assert_eq!(&*watch.sees(Observed::Left, None).await.who, "first");
+    let fence = next.fence();
+    next.release().await.expect("given back");
+    watch.sees(Observed::Released, Some(fence)).await;
+}
+
+async fn sees_a_lease_end(fixture: &Fixture) {
+    let observer = fixture.client().await;
+    let (gone, line) = fixture.faulty().await;
+    let mut watch = Watch::start(&observer, "x").await;
+    let guard = take(&gone.lock("x").ttl(SHORT * 2)).await;
+    line.cut();
+    watch.sees(Observed::Granted, Some(guard.fence())).await;
+    fixture.until(guard.deadline() + SHORT).await;
+    // A store ends what has expired when somebody asks.
+    let next = take(&observer.lock("x")).await;
+    watch.sees(Observed::Expired, Some(guard.fence())).await;
+    assert!(next.fence() > guard.fence());
+}
+
+async fn sees_a_break(fixture: &Fixture) {
+    let (observer, one) = (fixture.client().await, fixture.client().await);
+    let mut watch = Watch::start(&observer, "x").await;
+    let guard = take(&one.lock("x").ttl(LONG)).await;
+    watch.sees(Observed::Granted, Some(guard.fence())).await;
+    observer.break_lease("x", false).await.expect("broken");
+    watch.sees(Observed::Broken, Some(guard.fence())).await;
+}
+
+async fn sees_another_process(fixture: &Fixture) {
+    let observer = fixture.client().await;
+    let mut taker = fixture.taker().await;
+    let mut watch = Watch::start(&observer, "x").await;
+    let fence = taker.hold("x", 3_600_000).await;
+    watch.sees(Observed::Granted, Some(fence)).await;
+    taker.tell("release x").await;
+    watch.sees(Observed::Released, Some(fence)).await;
+}

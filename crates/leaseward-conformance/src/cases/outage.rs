@@ -1,0 +1,71 @@
+//! The store is away for a while.
+
+use leaseward::{ErrorKind, EventKind};
+
+use crate::{
+    Case, Fixture, Kind,
+    case::case,
+    support::{Heard, LONG, SHORT, eventually, take},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(asks_fail_at_once_after_repeated_failures).timed(),
+    case!(renewals_are_tried_whatever_the_breaker_says).timed(),
+    case!(a_try_that_fails_closed_holds_nothing).timed(),
+];
+
+async fn asks_fail_at_once_after_repeated_failures(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let heard = Heard::of(&locks);
+    line.cut();
+    eventually("the breaker opens", || async {
+        let error = locks.lock("x").acquire().await.expect_err("the line is cut");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        locks.health().await.breaker_open
+    })
+    .await;
+    heard.first(EventKind::BreakerOpened).await;
+    assert!(!locks.health().await.is_good());
+    let sent = line.seen(Kind::Ask);
+    let error = locks.lock("y").acquire().await.expect_err("the breaker is open");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.hint_text().is_some());
+    assert_eq!(line.seen(Kind::Ask), sent, "the store was not asked");
+    line.heal();
+    eventually("a probe closes it", || async { locks.lock("x").acquire().await.is_ok() }).await;
+    heard.first(EventKind::BreakerClosed).await;
+    assert!(locks.health().await.is_good());
+}
+
+async fn renewals_are_tried_whatever_the_breaker_says(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let heard = Heard::of(&locks);
+    let guard = take(&locks.lock("x").ttl(SHORT * 10)).await;
+    line.cut();
+    eventually("the breaker opens", || async {
+        let _ = locks.lock("y").acquire().await.expect_err("the line is cut");
+        locks.health().await.breaker_open
+    })
+    .await;
+    line.heal();
+    heard.first(EventKind::Renewed).await;
+    assert!(guard.is_held());
+    eventually("a renewal closes it", || async { !locks.health().await.breaker_open }).await;
+}
+
+async fn a_try_that_fails_closed_holds_nothing(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    line.cut();
+    for error in [
+        locks.lock("x").ttl(LONG).try_acquire().await.err(),
+        locks.all(["x", "y"]).ttl(LONG).try_acquire().await.err(),
+    ] {
+        let error = error.expect("the line is cut");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    line.heal();
+    for name in ["x", "y"] {
+        assert!(take(&other.lock(name)).await.is_held());
+    }
+}

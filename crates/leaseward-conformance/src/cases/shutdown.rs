@@ -1,0 +1,98 @@
+//! Graceful ends.
+
+use leaseward::{ErrorKind, LostReason};
+
+use crate::{
+    Case, Fixture, Need,
+    case::case,
+    support::{LONG, SHORT, asking, busy, queue_of, take},
+};
+
+pub(super) const CASES: &[Case] = &[
+    case!(releases_everything, Need::Shared, Need::Permits),
+    case!(tells_holders),
+    case!(tells_waiters, Need::Queue),
+    case!(refuses_afterwards),
+    case!(keeps_a_minimum_hold, Need::MinHold),
+    case!(ends_although_the_store_is_gone).timed(),
+];
+
+async fn releases_everything(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let _lock = take(&one.lock("x").ttl(LONG)).await;
+    let _reader = take(&one.lock("doc").shared().ttl(LONG)).await;
+    let _permit = take(&one.semaphore("gpu", 1).ttl(LONG)).await;
+    let _several = one.all(["a", "b"]).ttl(LONG).acquire().await.expect("granted");
+    one.shutdown().await;
+    for lock in ["x", "doc", "gpu", "a", "b"].map(|name| other.lock(name)) {
+        take(&lock).await.release().await.expect("given back");
+    }
+}
+
+async fn tells_holders(fixture: &Fixture) {
+    let locks = fixture.client().await;
+    let guard = take(&locks.lock("x").ttl(LONG)).await;
+    let lock = locks.lock("y").ttl(LONG);
+    let (started, has_started) = tokio::sync::oneshot::channel();
+    let work = tokio::spawn(async move {
+        lock.run(|_| async move {
+            let _ = started.send(());
+            std::future::pending::<()>().await;
+        })
+        .await
+    });
+    has_started.await.expect("the work starts");
+    locks.shutdown().await;
+    assert_eq!(guard.lost().await, LostReason::ShutDown);
+    assert!(!guard.is_held());
+    let error = work.await.expect("no panic").expect_err("it was lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    guard.release().await.expect("nothing is left to do");
+}
+
+async fn tells_waiters(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let held = take(&other.lock("x").ttl(LONG)).await;
+    let waiting = asking(one.lock("x").ttl(LONG));
+    queue_of(&other, "x", 1).await;
+    one.shutdown().await;
+    let error = waiting.await.expect("no panic").expect_err("it was shut down");
+    assert_eq!(error.kind(), ErrorKind::ShutDown, "{error}");
+    queue_of(&other, "x", 0).await;
+    assert!(held.is_held());
+}
+
+async fn refuses_afterwards(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let handle = take(&one.lock("y").ttl(LONG)).await.detach();
+    one.shutdown().await;
+    one.shutdown().await;
+    for error in [
+        one.lock("x").acquire().await.err(),
+        one.lock("x").try_acquire().await.err(),
+        one.semaphore("s", 1).acquire().await.err(),
+        one.all(["a", "b"]).acquire().await.err(),
+        one.attach(&handle).await.err(),
+    ] {
+        let error = error.expect("it was shut down");
+        assert_eq!(error.kind(), ErrorKind::ShutDown, "{error}");
+    }
+    assert!(take(&other.lock("x")).await.is_held(), "nothing was taken");
+}
+
+async fn keeps_a_minimum_hold(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let _guard = take(&one.lock("cron").ttl(LONG).min_hold(LONG)).await;
+    one.shutdown().await;
+    busy(&other.lock("cron")).await;
+}
+
+async fn ends_although_the_store_is_gone(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let guard = take(&one.lock("x").ttl(SHORT)).await;
+    line.cut();
+    one.shutdown().await;
+    assert!(!guard.is_held());
+    assert!(other.lock("x").acquire().await.expect("by its TTL").is_held());
+}
