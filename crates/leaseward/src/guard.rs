@@ -106,6 +106,11 @@ impl Lease {
         }
     }
 
+    /// When it ends without another renewal, on the clock of its `Locks`.
+    pub fn deadline(&self) -> Moment {
+        self.bid.deadline()
+    }
+
     /// Resolves when the lease is lost, with the reason; never if it is released in time.
     ///
     /// It resolves before the lease can have ended in the store.

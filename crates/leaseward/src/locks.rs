@@ -256,8 +256,14 @@ impl Locks {
     }
 
     /// What all clients of the store do, from now on.
-    pub fn observe(&self) -> Observations {
-        Observations::new(self.clone())
+    ///
+    /// # Errors
+    /// What the store says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: it only reads.
+    pub async fn observe(&self) -> Result<Observations, Error> {
+        Observations::begin(self.clone()).await
     }
 
     /// Ends the leases on a name against their holders' will. Without `now` their renewals are refused, so the holders

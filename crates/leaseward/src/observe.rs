@@ -27,16 +27,16 @@ pub struct Observations {
 #[derive(Debug)]
 enum Source {
     Pushed(broadcast::Receiver<Arc<Observation>>),
-    Derived { last: Option<Vec<LockView>> },
+    Derived { last: Vec<LockView> },
 }
 
 impl Observations {
-    pub(crate) fn new(locks: Locks) -> Self {
+    pub(crate) async fn begin(locks: Locks) -> Result<Self, Error> {
         let source = match locks.engine.store.observe() {
             Some(receiver) => Source::Pushed(receiver),
-            None => Source::Derived { last: None },
+            None => Source::Derived { last: locks.engine.store.inspect(Query::all()).await? },
         };
-        Self { locks, source, ready: VecDeque::new() }
+        Ok(Self { locks, source, ready: VecDeque::new() })
     }
 
     /// The next thing that happens; `None` once the store is closed.
@@ -60,14 +60,10 @@ impl Observations {
                 },
                 Source::Derived { last } => {
                     let clock = self.locks.engine.clock.clone();
-                    if last.is_some() {
-                        clock.sleep_until(clock.now() + SNAPSHOT_EVERY).await;
-                    }
+                    clock.sleep_until(clock.now() + SNAPSHOT_EVERY).await;
                     let now = self.locks.engine.store.inspect(Query::all()).await?;
-                    if let Some(before) = last {
-                        self.ready.extend(compare(before, &now, clock.wall_us()));
-                    }
-                    *last = Some(now);
+                    self.ready.extend(compare(last, &now, clock.wall_us()));
+                    *last = now;
                 }
             }
         }

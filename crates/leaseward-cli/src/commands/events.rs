@@ -3,10 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use leaseward::{
-    Locks, Observations,
-    store::{LockView, Observation, Observed, Query},
-};
+use leaseward::store::{LockView, Observation, Observed, Query};
 use serde_json::json;
 
 use crate::{
@@ -56,45 +53,21 @@ pub(crate) async fn run(args: EventsArgs, session: &mut Session) -> Result<Exit,
         }
         return Ok(Exit::Done);
     }
-    let mut observations = session.locks.observe();
-    let (views, early) = begun(&mut observations, &session.locks, query).await?;
-    for view in views {
+    // Observing begins before the snapshot is taken, so that nothing falls between the two.
+    let mut observations = session.locks.observe().await?;
+    for view in session.locks.inspect(query).await? {
         stands(&view, args.json, printer)?;
     }
-    let mut early = early.into_iter();
     loop {
-        let next = match early.next() {
-            Some(seen) => Some(seen),
-            None => tokio::select! {
-                next = observations.next() => next?,
-                signal = session.signals.ending() => return Err(interrupted(signal)),
-            },
+        let next = tokio::select! {
+            next = observations.next() => next?,
+            signal = session.signals.ending() => return Err(interrupted(signal)),
         };
         let Some(seen) = next else {
             return Err(Failure::new(Exit::Unavailable, "the store stopped reporting"));
         };
         if seen.name.starts_with(&args.prefix) {
             happened(&seen, args.json, printer)?;
-        }
-    }
-}
-
-/// How things stand, and what was observed meanwhile.
-///
-/// Observing is under way before the snapshot is taken, so that nothing falls between the two: where a store does not
-/// push, the first look of the observer is what later ones are compared with.
-async fn begun(
-    observations: &mut Observations,
-    locks: &Locks,
-    query: Query,
-) -> Result<(Vec<LockView>, Vec<Observation>), Failure> {
-    let mut early = Vec::new();
-    let mut snapshot = std::pin::pin!(locks.inspect(query));
-    loop {
-        tokio::select! {
-            biased;
-            seen = observations.next() => early.extend(seen?),
-            views = &mut snapshot => return Ok((views?, early)),
         }
     }
 }

@@ -25,27 +25,10 @@ struct Watch(mpsc::UnboundedReceiver<Observation>);
 impl Watch {
     /// Starts to watch; once this is done, nothing is missed.
     async fn start(observer: &Locks, name: &'static str) -> Self {
-        let (tell, mut told) = mpsc::unbounded_channel();
-        let mut observed = observer.observe();
+        let (tell, watched) = mpsc::unbounded_channel();
+        let mut observed = observer.observe().await.expect("the store answers");
         tokio::spawn(async move {
             while let Some(seen) = observed.next().await.expect("the store answers") {
-                if tell.send(seen).is_err() {
-                    return;
-                }
-            }
-        });
-        // Where snapshots are compared, the first one is taken at some time after the call: it was when something that
-        // was not there at first has been seen.
-        for at in 0.. {
-            let _probe = take(&observer.lock(format!("probe-{at}")).ttl(LONG)).await;
-            let seen = tokio::time::timeout(SHORT, told.recv()).await;
-            if seen.is_ok() {
-                break;
-            }
-        }
-        let (tell, watched) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            while let Some(seen) = told.recv().await {
                 if seen.name.as_str() == name && tell.send(seen).is_err() {
                     return;
                 }

@@ -23,7 +23,8 @@ pub struct OpenContext {
 pub struct StoreUrl {
     /// What stands before the first colon.
     pub scheme: String,
-    /// What stands between it and the question mark, a leading `//` included.
+    /// What stands between it and the question mark, a leading `//` included, as it was written: only the store knows
+    /// where an encoded `@` or `/` belongs to a password.
     pub rest: String,
     /// The settings behind the question mark, percent-decoded.
     pub settings: Vec<(String, String)>,
@@ -85,7 +86,7 @@ impl StoreUrl {
                 Ok((decode(key), decode(value)))
             })
             .collect::<Result<_, Error>>()?;
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: decode(rest), settings })
+        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.to_owned(), settings })
     }
 
     /// Fails for the first setting the store does not know, so that a misspelt one is never ignored.
@@ -104,6 +105,11 @@ impl StoreUrl {
                 known => format!("it has: {}", known.join(", ")),
             })),
         }
+    }
+
+    /// The rest as a path or plain name, percent-decoded.
+    pub fn path(&self) -> String {
+        decode(self.rest.strip_prefix("//").unwrap_or(&self.rest))
     }
 
     /// The value of a setting.
@@ -161,11 +167,17 @@ mod tests {
     #[test]
     fn takes_urls_apart() {
         let url = StoreUrl::parse("sqlite:/tmp/a%20b.db?durability=full&x=1%2B1").expect("good");
-        assert_eq!((url.scheme.as_str(), url.rest.as_str()), ("sqlite", "/tmp/a b.db"));
+        assert_eq!((url.scheme.as_str(), url.path().as_str()), ("sqlite", "/tmp/a b.db"));
         assert_eq!(url.setting("durability"), Some("full"));
         assert_eq!(url.setting("x"), Some("1+1"));
         assert!(url.only(&["durability"]).is_err());
         assert!(url.only(&["durability", "x"]).is_ok());
+    }
+
+    #[test]
+    fn leaves_to_the_store_what_an_encoded_character_means() {
+        let url = StoreUrl::parse("redis://u:p%40ss@host").expect("good");
+        assert_eq!(url.rest, "//u:p%40ss@host");
     }
 
     #[test]

@@ -47,14 +47,15 @@ static SHARED: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mu
 fn from_url(url: &StoreUrl, context: &OpenContext) -> Result<Memory, Error> {
     url.only(&[])?;
     let clock = context.clock.clone();
-    if url.rest.is_empty() {
+    let name = url.path();
+    if name.is_empty() {
         return Ok(Memory::new(clock));
     }
     let mut spaces = SHARED.lock();
     spaces.retain(|_, space| space.strong_count() > 0);
-    let shared = spaces.get(&url.rest).and_then(Weak::upgrade).unwrap_or_else(|| {
+    let shared = spaces.get(&name).and_then(Weak::upgrade).unwrap_or_else(|| {
         let shared = Arc::new(Shared::new());
-        spaces.insert(url.rest.clone(), Arc::downgrade(&shared));
+        spaces.insert(name, Arc::downgrade(&shared));
         shared
     });
     Ok(Memory::join(shared, clock))

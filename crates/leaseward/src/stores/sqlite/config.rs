@@ -39,11 +39,11 @@ impl Config {
                 .hint("it is `normal` or `full`"));
             }
         };
-        let path = url.rest.strip_prefix("//").unwrap_or(&url.rest);
+        let path = url.path();
         if path.is_empty() {
             return Ok(Self { path: default_path()?, durability, private: true });
         }
-        Self::at(Path::new(path), durability)
+        Self::at(Path::new(&path), durability)
     }
 
     pub(super) fn at(path: &Path, durability: Durability) -> Result<Self, Error> {
