@@ -12,10 +12,12 @@ use super::{
     bid::{Bid, Outcome},
     enter::until,
     lane::{Job, Target, Which},
+    leave::{RELEASE_AGAIN, RELEASE_AGAIN_MAX},
 };
 use crate::{
-    LostReason,
-    store::{Operation, Release},
+    ErrorKind, LostReason,
+    clock::Moment,
+    store::{Answer, Operation, Release},
 };
 
 /// How long the store may take to answer the last releases; what it did not hear of ends by its TTL.
@@ -27,28 +29,42 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut jobs = Vec::new();
-        let mut answers = Vec::new();
-        for bid in self.table.all() {
-            let Some(release) = self.end_for_good(&bid) else { continue };
-            let (tell, told) = oneshot::channel();
-            let operation = Operation::Release(release);
-            jobs.push(Job { operation, target: Target::Tell(tell, None) });
-            answers.push(told);
-        }
-        let all_told = async {
-            self.send(Which::Asks, jobs).await;
-            for told in answers {
-                let _ = told.await;
-            }
-        };
+        let ended = self.table.all().iter().filter_map(|bid| self.end_for_good(bid)).collect();
         let limit = self.clock.now() + SHUTDOWN_MAX;
-        until(&self.clock, Some(limit), all_told).await;
+        until(&self.clock, Some(limit), self.give_back_all(ended)).await;
         self.store.close().await;
     }
 
-    /// Ends a bid, tells its holder and waiters, and answers with the release that is still to be sent.
-    fn end_for_good(&self, bid: &Arc<Bid>) -> Option<Release> {
+    /// Sends releases until each is answered, or its lease has ended by itself.
+    async fn give_back_all(self: &Arc<Self>, mut left: Vec<(Release, Moment)>) {
+        for attempt in 0.. {
+            let (jobs, answers): (Vec<_>, Vec<_>) =
+                left.iter().map(|(release, _)| telling(release.clone())).unzip();
+            self.send(Which::Asks, jobs).await;
+            let mut again = Vec::new();
+            for ((release, deadline), answer) in left.into_iter().zip(answers) {
+                let unheard = match answer.await {
+                    Ok((_, Err(error))) => {
+                        matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+                    }
+                    _ => false,
+                };
+                if unheard && self.clock.now() < deadline {
+                    again.push((release, deadline));
+                }
+            }
+            if again.is_empty() {
+                return;
+            }
+            left = again;
+            let pause = self.jitter(RELEASE_AGAIN, RELEASE_AGAIN_MAX, attempt);
+            self.clock.sleep_until(self.clock.now() + pause).await;
+        }
+    }
+
+    /// Ends a bid, tells its holder and waiters, and answers with the release that is still to be sent, and
+    /// until when that is of use.
+    fn end_for_good(&self, bid: &Arc<Bid>) -> Option<(Release, Moment)> {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
         if state.claim.is_ended() {
@@ -65,6 +81,13 @@ impl Engine {
                 let _ = waiter.tell.send(Outcome::Failed(error));
             }
         }
-        Some(Release { name: bid.name.clone(), token: bid.token.clone(), keep })
+        let release = Release { name: bid.name.clone(), token: bid.token.clone(), keep };
+        Some((release, bid.deadline()))
     }
+}
+
+/// A release, and where its answer comes.
+fn telling(release: Release) -> (Job, oneshot::Receiver<(Moment, Answer)>) {
+    let (tell, told) = oneshot::channel();
+    (Job { operation: Operation::Release(release), target: Target::Tell(tell, None) }, told)
 }
