@@ -23,6 +23,9 @@ use crate::{
 /// How long the store may take to answer the last releases; what it did not hear of ends by its TTL.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
+/// How often the lane is looked at in the end.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
 impl Engine {
     /// Gives back all leases in as few batches as they fit in, then closes the store. Never hangs.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
@@ -31,8 +34,20 @@ impl Engine {
         }
         let ended = self.table.all().iter().filter_map(|bid| self.end_for_good(bid)).collect();
         let limit = self.clock.now() + SHUTDOWN_MAX;
-        until(&self.clock, Some(limit), self.give_back_all(ended)).await;
+        let all_given_back = async {
+            self.give_back_all(ended).await;
+            self.all_sent().await;
+        };
+        until(&self.clock, Some(limit), all_given_back).await;
         self.store.close().await;
+    }
+
+    /// Waits until releases nobody waited for, those of guards just dropped, have been answered too.
+    async fn all_sent(&self) {
+        // Looked at, not signalled: a signal would cost every batch something for the sake of the last one.
+        while !self.lane(Which::Asks).is_idle() {
+            self.clock.sleep_until(self.clock.now() + LOOK_EVERY).await;
+        }
     }
 
     /// Sends releases until each is answered, or its lease has ended by itself.
