@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     case!(tells_waiters, Need::Queue),
     case!(refuses_afterwards),
     case!(keeps_a_minimum_hold, Need::MinHold),
+    case!(waits_for_what_was_dropped).timed(),
     case!(a_lost_release_is_sent_again),
     case!(ends_although_the_store_is_gone).timed(),
 ];
@@ -86,6 +87,14 @@ async fn keeps_a_minimum_hold(fixture: &Fixture) {
     let _guard = take(&one.lock("cron").ttl(LONG).min_hold(LONG)).await;
     one.shutdown().await;
     busy(&other.lock("cron")).await;
+}
+
+/// A program that drops its guards, shuts down and ends must leave nothing behind.
+async fn waits_for_what_was_dropped(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    drop(take(&one.lock("x").ttl(LONG)).await);
+    one.shutdown().await;
+    assert!(take(&other.lock("x")).await.is_held());
 }
 
 async fn a_lost_release_is_sent_again(fixture: &Fixture) {
