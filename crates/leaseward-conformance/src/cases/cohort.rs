@@ -1,9 +1,12 @@
 //! Leases passed on inside a process.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-    mpsc,
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
 };
 
 use leaseward::EventKind;
@@ -18,6 +21,7 @@ use crate::{
 pub(super) const CASES: &[Case] = &[
     case!(passes_on_with_growing_fences, Need::Blocks),
     case!(ends_when_another_client_waits, Need::Blocks),
+    case!(ends_its_turn_when_another_client_waits, Need::Blocks, Need::Queue).timed(),
     case!(inherits_the_deadline, Need::Blocks).timed(),
     case!(never_passes_on_a_lost_lease, Need::Blocks, Need::Queue),
     case!(never_passes_on_what_was_asked_for_otherwise, Need::Blocks),
@@ -81,6 +85,33 @@ async fn ends_when_another_client_waits(fixture: &Fixture) {
     for task in crowd {
         task.await.expect("never two at once");
     }
+}
+
+/// How long each local holder holds it: a second's turn ends long before all of them had theirs.
+const HOLD: Duration = Duration::from_millis(200);
+const LOCAL: usize = 20;
+
+async fn ends_its_turn_when_another_client_waits(fixture: &Fixture) {
+    let (busy, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&busy);
+    let held = busy.lock("x").ttl(LONG).acquire().await.expect("free");
+    let served = Arc::new(AtomicUsize::new(0));
+    for _ in 0..LOCAL {
+        let (lock, served, clock) = (busy.lock("x").ttl(LONG), served.clone(), fixture.clock());
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("granted");
+            clock.sleep_until(clock.now() + HOLD).await;
+            served.fetch_add(1, Ordering::SeqCst);
+            guard.release().await.expect("given back");
+        });
+    }
+    heard.nth(EventKind::Waiting, LOCAL).await;
+    let waiting = asking(other.lock("x").ttl(LONG));
+    queue_of(&other, "x", 1).await;
+    held.release().await.expect("passed on");
+    assert!(granted(waiting).await.is_held());
+    let served = served.load(Ordering::SeqCst);
+    assert!((1..LOCAL).contains(&served), "{served} of {LOCAL} were served first");
 }
 
 /// Rule R11: whoever gets the lease by passing on has it for as long as the store was told, not longer.

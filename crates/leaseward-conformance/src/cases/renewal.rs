@@ -19,6 +19,8 @@ pub(super) const CASES: &[Case] = &[
     case!(survives_an_outage_shorter_than_the_ttl).timed(),
     case!(ends_at_the_longest_hold).timed(),
     case!(danger_is_told_before_the_end).timed(),
+    case!(a_late_reply_revives_nothing).timed(),
+    case!(racing_a_release_revives_nothing).timed(),
     case!(a_blocked_runtime_ends_in_lost),
     case!(blocked_work_ends_in_lost),
 ];
@@ -98,6 +100,37 @@ async fn danger_is_told_before_the_end(fixture: &Fixture) {
     assert_eq!(danger.name.as_str(), "x");
     assert!(danger.remaining <= KEPT && guard.is_held(), "there is still time to do something");
     assert_eq!(guard.lost().await, LostReason::Expired);
+}
+
+/// The store did renew it, but said so only after the deadline.
+async fn a_late_reply_revives_nothing(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let guard = take(&one.lock("x").ttl(SHORT * 2)).await;
+    line.next(Kind::Renew, [Fate::HoldReply]);
+    line.held_back(1).await;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    line.let_go();
+    let next = other.lock("x").ttl(LONG).acquire().await.expect("it comes free");
+    assert!(!guard.is_held() && next.fence() > guard.fence());
+    assert_eq!(guard.release().await.expect("answered"), Release::AlreadyExpired);
+    assert!(next.is_held());
+}
+
+/// The renewal arrives after the release, when another one has the name.
+async fn racing_a_release_revives_nothing(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let guard = take(&one.lock("x").ttl(KEPT)).await;
+    line.next(Kind::Renew, [Fate::HoldRequest]);
+    line.held_back(1).await;
+    assert_eq!(guard.release().await.expect("given back"), Release::Released);
+    let next = take(&other.lock("x").ttl(LONG)).await;
+    line.let_go();
+    // Whatever follows from it goes before what its client does next.
+    take(&one.lock("y")).await.release().await.expect("given back");
+    let seen = view(&other, "x").await;
+    assert_eq!((seen.holders.len(), seen.holders[0].fence), (1, next.fence()));
 }
 
 async fn a_blocked_runtime_ends_in_lost(fixture: &Fixture) {

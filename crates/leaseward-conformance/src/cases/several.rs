@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case!(lost_as_soon_as_one_is).timed(),
     case!(all_are_renewed).timed(),
     case!(a_lost_reply_leaves_nothing_behind, Need::SeveralNames),
+    case!(all_may_arrive_twice, Need::SeveralNames),
     case!(a_name_given_twice_counts_once),
     case!(no_names_and_too_many_are_refused),
 ];
@@ -150,6 +151,19 @@ async fn a_lost_reply_leaves_nothing_behind(fixture: &Fixture) {
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     let guard = other.all(["a", "b"]).acquire().await.expect("they come free");
     assert!(guard.is_held());
+}
+
+async fn all_may_arrive_twice(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    line.always(Fate::Repeat);
+    let all = all_granted(&one, &["a", "b"]).await;
+    for (name, fence) in all.fences() {
+        let seen = view(&other, name).await;
+        assert_eq!((seen.holders.len(), seen.holders[0].fence), (1, fence));
+    }
+    all.release().await.expect("answered");
+    all_granted(&other, &["a", "b"]).await.release().await.expect("given back");
 }
 
 async fn a_name_given_twice_counts_once(fixture: &Fixture) {

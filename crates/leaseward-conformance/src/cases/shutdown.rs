@@ -3,7 +3,7 @@
 use leaseward::{ErrorKind, LostReason};
 
 use crate::{
-    Case, Fixture, Need,
+    Case, Fate, Fixture, Kind, Need,
     case::case,
     support::{LONG, SHORT, asking, busy, queue_of, take},
 };
@@ -14,6 +14,8 @@ pub(super) const CASES: &[Case] = &[
     case!(tells_waiters, Need::Queue),
     case!(refuses_afterwards),
     case!(keeps_a_minimum_hold, Need::MinHold),
+    case!(waits_for_what_was_dropped).timed(),
+    case!(a_lost_release_is_sent_again),
     case!(ends_although_the_store_is_gone).timed(),
 ];
 
@@ -85,6 +87,25 @@ async fn keeps_a_minimum_hold(fixture: &Fixture) {
     let _guard = take(&one.lock("cron").ttl(LONG).min_hold(LONG)).await;
     one.shutdown().await;
     busy(&other.lock("cron")).await;
+}
+
+/// A program that drops its guards, shuts down and ends must leave nothing behind.
+async fn waits_for_what_was_dropped(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    drop(take(&one.lock("x").ttl(LONG)).await);
+    one.shutdown().await;
+    assert!(take(&other.lock("x")).await.is_held());
+}
+
+async fn a_lost_release_is_sent_again(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let _guards = [take(&one.lock("x").ttl(LONG)).await, take(&one.lock("y").ttl(LONG)).await];
+    line.next(Kind::Release, [Fate::LoseRequest, Fate::Refuse, Fate::LoseReply]);
+    one.shutdown().await;
+    for name in ["x", "y"] {
+        take(&other.lock(name)).await.release().await.expect("given back");
+    }
 }
 
 async fn ends_although_the_store_is_gone(fixture: &Fixture) {

@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_waiter_that_died_unseen_costs_its_ttl, Need::Queue).timed(),
     case!(a_time_out_leaves_nothing_behind).timed(),
     case!(a_time_out_says_who_holds_it).timed(),
+    case!(a_wait_of_nothing_is_no_wait_for_ever).timed(),
     case!(newcomers_do_not_overtake, Need::Queue),
     case!(a_lost_push_costs_only_time, Need::Queue).timed(),
     case!(an_old_push_starts_nobody, Need::Queue).timed(),
@@ -148,6 +149,15 @@ async fn a_time_out_says_who_holds_it(fixture: &Fixture) {
     let error = other.lock("x").wait(SHORT).acquire().await.expect_err("it is held");
     assert!(error.message().contains("web-3:4121"), "{error}");
     assert!(error.message().contains("`x`") && error.hint_text().is_some(), "{error:?}");
+}
+
+/// Zero means zero, not *the default*.
+async fn a_wait_of_nothing_is_no_wait_for_ever(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let _held = take(&one.lock("x").ttl(LONG)).await;
+    let error = other.lock("x").ttl(LONG).wait(Duration::ZERO).acquire().await;
+    assert_eq!(error.expect_err("it is held").kind(), ErrorKind::Timeout);
+    queue_of(&one, "x", 0).await;
 }
 
 async fn newcomers_do_not_overtake(fixture: &Fixture) {

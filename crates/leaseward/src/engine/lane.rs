@@ -86,6 +86,12 @@ impl Lane {
         idle
     }
 
+    /// Whether nothing is in flight or waits to be sent.
+    pub(super) fn is_idle(&self) -> bool {
+        let gathered = self.gathered.lock();
+        gathered.driving == 0 && gathered.jobs.is_empty()
+    }
+
     /// Takes the driver's seat if one is free and there is something to send.
     fn claim_seat(&self) -> bool {
         let mut gathered = self.gathered.lock();

@@ -23,9 +23,9 @@ use crate::{
 /// A release gives up after this long; the lease then ends by its TTL.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 /// Between tries of a release that got no answer.
-const RELEASE_AGAIN: Duration = Duration::from_millis(20);
+pub(super) const RELEASE_AGAIN: Duration = Duration::from_millis(20);
 /// At most this long.
-const RELEASE_AGAIN_MAX: Duration = Duration::from_secs(1);
+pub(super) const RELEASE_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Where a lease went.
 pub(crate) enum Left {

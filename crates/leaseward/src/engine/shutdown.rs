@@ -12,17 +12,19 @@ use super::{
     bid::{Bid, Outcome},
     enter::until,
     lane::{Job, Target, Which},
+    leave::{RELEASE_AGAIN, RELEASE_AGAIN_MAX},
 };
 use crate::{
-    LostReason,
-    store::{Operation, Release},
+    ErrorKind, LostReason,
+    clock::Moment,
+    store::{Answer, Operation, Release},
 };
 
 /// How long the store may take to answer the last releases; what it did not hear of ends by its TTL.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether the lanes are empty: they are, unless something was dropped a moment before.
-const DRAIN_GLANCE: Duration = Duration::from_millis(1);
+/// How often the lane is looked at in the end.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Gives back all leases in as few batches as they fit in, then closes the store. Never hangs.
@@ -30,44 +32,61 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut jobs = Vec::new();
-        let mut answers = Vec::new();
-        for bid in self.table.all() {
-            let Some(release) = self.end_for_good(&bid) else { continue };
-            let (tell, told) = oneshot::channel();
-            let operation = Operation::Release(release);
-            jobs.push(Job { operation, target: Target::Tell(tell, None) });
-            answers.push(told);
-        }
-        let all_told = async {
-            self.send(Which::Asks, jobs).await;
-            for told in answers {
-                let _ = told.await;
-            }
-            self.drained().await;
-        };
+        let ended = self.table.all().iter().filter_map(|bid| self.end_for_good(bid)).collect();
         let limit = self.clock.now() + SHUTDOWN_MAX;
-        until(&self.clock, Some(limit), all_told).await;
+        let all_given_back = async {
+            self.give_back_all(ended).await;
+            self.all_sent().await;
+        };
+        until(&self.clock, Some(limit), all_given_back).await;
         self.store.close().await;
     }
 
-    /// Waits until nothing is under way: a guard or a wait that was dropped, or timed out, just before leaves by itself,
-    /// and the process may end right after the shutdown.
-    async fn drained(&self) {
-        while !(self.asks.is_idle() && self.renewals.is_idle()) {
-            self.clock.sleep_until(self.clock.now() + DRAIN_GLANCE).await;
+    /// Waits until releases nobody waited for, those of guards just dropped, have been answered too.
+    async fn all_sent(&self) {
+        // Looked at, not signalled: a signal would cost every batch something for the sake of the last one.
+        while !self.lane(Which::Asks).is_idle() {
+            self.clock.sleep_until(self.clock.now() + LOOK_EVERY).await;
         }
     }
 
-    /// Ends a bid, tells its holder and waiters, and answers with the release that is still to be sent.
-    fn end_for_good(&self, bid: &Arc<Bid>) -> Option<Release> {
+    /// Sends releases until each is answered, or its lease has ended by itself.
+    async fn give_back_all(self: &Arc<Self>, mut left: Vec<(Release, Moment)>) {
+        for attempt in 0.. {
+            let (jobs, answers): (Vec<_>, Vec<_>) =
+                left.iter().map(|(release, _)| telling(release.clone())).unzip();
+            self.send(Which::Asks, jobs).await;
+            let mut again = Vec::new();
+            for ((release, deadline), answer) in left.into_iter().zip(answers) {
+                let unheard = match answer.await {
+                    Ok((_, Err(error))) => {
+                        matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+                    }
+                    _ => false,
+                };
+                if unheard && self.clock.now() < deadline {
+                    again.push((release, deadline));
+                }
+            }
+            if again.is_empty() {
+                return;
+            }
+            left = again;
+            let pause = self.jitter(RELEASE_AGAIN, RELEASE_AGAIN_MAX, attempt);
+            self.clock.sleep_until(self.clock.now() + pause).await;
+        }
+    }
+
+    /// Ends a bid, tells its holder and waiters, and answers with the release that is still to be sent, and
+    /// until when that is of use.
+    fn end_for_good(&self, bid: &Arc<Bid>) -> Option<(Release, Moment)> {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
         if state.claim.is_ended() {
             return None;
         }
         let keep = self.min_hold_left(bid, &state);
-        let waiters = state.take_waiters();
+        let waiters = std::mem::take(&mut state.waiters);
         state.claim.end();
         self.bury(&mut shard, bid, state);
         drop(shard);
@@ -77,6 +96,13 @@ impl Engine {
                 let _ = waiter.tell.send(Outcome::Failed(error));
             }
         }
-        Some(Release { name: bid.name.clone(), token: bid.token.clone(), keep })
+        let release = Release { name: bid.name.clone(), token: bid.token.clone(), keep };
+        Some((release, bid.deadline()))
     }
+}
+
+/// A release, and where its answer comes.
+fn telling(release: Release) -> (Job, oneshot::Receiver<(Moment, Answer)>) {
+    let (tell, told) = oneshot::channel();
+    (Job { operation: Operation::Release(release), target: Target::Tell(tell, None) }, told)
 }
