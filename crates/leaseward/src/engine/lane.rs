@@ -133,13 +133,11 @@ impl Flight {
         // their order.
         jobs.sort_by(|a, b| a.operation.name().cmp(b.operation.name()));
         let mut targets = Vec::with_capacity(jobs.len());
-        let batch = jobs
-            .into_iter()
-            .map(|job| {
-                targets.push(job.target);
-                job.operation
-            })
-            .collect();
+        let mut batch = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            targets.push(job.target);
+            batch.push(job.operation);
+        }
         // Before the store sees it: deadlines count from here.
         let sent = engine.clock.now();
         Self { answers: engine.store.submit(batch), targets, sent }
