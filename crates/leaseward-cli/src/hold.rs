@@ -92,15 +92,10 @@ pub(crate) async fn patiently<T>(
     session: &mut Session,
     request: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let mut request = std::pin::pin!(request);
     tokio::select! {
-        answer = &mut request => answer,
-        signal = session.signals.ending() => {
-            // The request is still alive here and is ended by the shutdown, which waits until its place in the queue is
-            // given up; dropped first, that would happen in the background, and this process ends now.
-            session.locks.shutdown().await;
-            Err(interrupted(signal))
-        }
+        answer = request => answer,
+        // Dropped here, the request gives up its place in the queue; closing the session waits for that.
+        signal = session.signals.ending() => Err(interrupted(signal)),
         never = waiting::shown(claim, &session.locks, session.printer) => match never {},
     }
 }

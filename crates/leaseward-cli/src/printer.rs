@@ -55,7 +55,8 @@ impl Printer {
         }
     }
 
-    /// Whether somebody watches stderr and it is ours to draw on: a job in the background would draw over another's work.
+    /// Whether somebody watches stderr and it is ours to draw on: a job in the background would draw over the work of
+    /// another.
     pub(crate) fn watched(self) -> bool {
         self.err_terminal && tcgetpgrp(io::stderr()).is_ok_and(|foreground| foreground == getpgrp())
     }

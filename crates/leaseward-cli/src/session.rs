@@ -28,8 +28,8 @@ impl Session {
         Ok(Self { settings, locks, printer, signals })
     }
 
-    /// Waits for a store's answer, or for a signal that ends the tool: one that is caught would otherwise be lost on a store
-    /// that hangs.
+    /// Waits for a store's answer, or for a signal that ends the tool: one that is caught would otherwise be lost on a
+    /// store that hangs.
     pub(crate) async fn answer<T>(
         &mut self,
         request: impl Future<Output = Result<T, leaseward::Error>>,

@@ -32,7 +32,7 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     let parsed = duration(text)?;
     if !(TTL_MIN..=TTL_MAX).contains(&parsed) {
         return Err(format!(
-            "a lease lasts between {} and {}\nhint: it is renewed while the work runs; the TTL is how long a crash blocks the name",
+            "a lease lasts between {} and {}\nhint: it is renewed while the work runs; a crash blocks the name for this long",
             shown(TTL_MIN),
             shown(TTL_MAX)
         ));

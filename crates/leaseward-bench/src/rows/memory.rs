@@ -16,6 +16,9 @@ use crate::{
 const PAIRS: u32 = 500_000;
 const HAND_OVERS: u32 = 500_000;
 const TASKS: u32 = 100;
+/// The mutex does this many times as much, so that both are measured for about as long: in a run of a few milliseconds
+/// one preemption would be the figure.
+const MUTEX_TIMES: u32 = 10;
 
 pub(crate) fn rows() -> Vec<Row> {
     vec![
@@ -25,10 +28,10 @@ pub(crate) fn rows() -> Vec<Row> {
             &[RatioAtMost(20.0), AtMost(1_500.0)],
         )
         .ours("leaseward", |size| lease_pairs(0, size.times(PAIRS)))
-        .raw("tokio::sync::Mutex", |size| mutex_pairs(size.times(PAIRS))),
+        .raw("tokio::sync::Mutex", |size| mutex_pairs(size.times(PAIRS) * MUTEX_TIMES)),
         Row::new("memory: the same, 1,000 other names held", Unit::Nanos, &[])
             .ours("leaseward", |size| lease_pairs(1_000, size.times(PAIRS)))
-            .raw("tokio::sync::Mutex", |size| mutex_pairs(size.times(PAIRS))),
+            .raw("tokio::sync::Mutex", |size| mutex_pairs(size.times(PAIRS) * MUTEX_TIMES)),
         hand_over("memory: hand-over, 100 tasks, 2 threads", Threads::Two),
         hand_over("memory: hand-over, 100 tasks, 1 thread", Threads::One),
     ]
@@ -44,7 +47,7 @@ fn hand_over(name: &'static str, threads: Threads) -> Row {
             })
         })
         .raw("tokio::sync::Mutex", move |size| {
-            let enough = size.times(HAND_OVERS);
+            let enough = size.times(HAND_OVERS) * MUTEX_TIMES;
             tasks::in_task(threads, async move { Ok(vec![mutex_hand_over(enough).await?]) })
         })
 }

@@ -39,6 +39,8 @@ pub(super) fn start(job: &Job, pipe: &File, until: Moment, foreground: bool) -> 
         .arg(until.as_nanos().to_string())
         .arg(if foreground { "foreground" } else { "background" })
         .args(&job.command)
+        // Of an outer `leaseward run` with several names; this one says its own, if it has any.
+        .env_remove("LEASEWARD_FENCES")
         .envs(job.environment.iter().map(|(key, value)| (key, value)))
         .env_remove(PASSWORD_VARIABLE)
         .process_group(0)

@@ -87,8 +87,8 @@ pub(crate) async fn supervise<T: Tenure>(
 
 /// Waits for the first renewal of a lease that was handed over.
 ///
-/// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to end
-/// the moment it starts. The engine sends that renewal at once, so this takes one round trip.
+/// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to
+/// end the moment it starts. The engine sends that renewal at once, so this takes one round trip.
 async fn settle<T: Tenure>(job: &Job, tenure: &T) {
     let needed = job.grace.get() + job.grace.get() / 2;
     let limit = SystemClock.now() + SETTLE_MAX;
@@ -272,7 +272,7 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
         self.group.signal(S::CONT);
     }
 
-    /// Ends what the command left behind in its group: it may not outlive the lease, and the lease ends with the command.
+    /// Ends what the command left behind in its group: it may not outlive the lease, which ends with the command.
     async fn clear_the_rest(&mut self, signals: &mut Signals) {
         let mut killed = false;
         if !self.group.is_empty() {

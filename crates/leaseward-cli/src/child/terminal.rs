@@ -56,8 +56,8 @@ impl Terminal {
         let _ = before.thread_set_mask();
     }
 
-    /// Takes it back from a group, if that is in the foreground, or nobody is any more: a shell run as the command moves
-    /// the foreground about and may die before it puts it back. A shell that took it for another job keeps it.
+    /// Takes it back from a group, if that is in the foreground, or nobody is any more: a shell run as the command
+    /// moves the foreground about and may die before it puts it back. A shell that took it for another job keeps it.
     pub(super) fn take_back_from(&self, group: Pid) {
         let Ok(current) = tcgetpgrp(&self.tty) else { return };
         if current == group || Group::of(current).is_empty() {

@@ -109,7 +109,8 @@ async fn agreed(view: &LockView, now: bool, session: &mut Session) -> Result<boo
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-const STILL_RUNS: &str = "the old holder may still be at work until its deadline, beside the next one: only fences protect what it writes to";
+const STILL_RUNS: &str = "the old holder may still be at work until its deadline, beside the next \
+                          one: only fences protect what it writes to";
 
 fn report(name: &Name, now: bool, broken: &Broken, printer: Printer) {
     if broken.holders.is_empty() {

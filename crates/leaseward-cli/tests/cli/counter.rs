@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, fs, thread};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::support::{Place, signal};
+use crate::support::{Place, Running, signal};
 
 /// Increments in each of the two lines of work.
 const EACH: u32 = 60;
@@ -69,16 +69,18 @@ fn nor_do_they_when_holders_are_killed() {
 /// Increments, killing every sixth holder: by turns the wrapper alone, and wrapper and group together. Answers how many
 /// increments were acknowledged.
 fn work(place: &Place, worker: u32) -> u32 {
+    let script = format!("echo $$; {INCREMENT}");
+    let arguments = ["run", "--ttl", "400ms", "counter", "--", "sh", "-c", &script];
     let mut done = 0;
     for round in 0..EACH / 2 {
-        let running = place.hold(&["--ttl", "400ms", "counter"], INCREMENT);
+        let mut running = Running::start(&mut place.tool(arguments));
+        // On a busy machine a lease this short may be lost before the command has said a word.
+        let command = running.try_line().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
         if round % 6 == 3 * worker {
-            let command = running.command;
             signal(running.wrapper(), Signal::KILL);
-            if round % 12 < 6 {
+            if let Some(group) = command.filter(|_| round % 12 < 6) {
                 // It may have ended by itself, or by the watchdog's hand.
-                let group = rustix::process::Pid::from_raw(command).expect("not zero");
-                let _ = rustix::process::kill_process_group(group, Signal::KILL);
+                let _ = kill_process_group(group, Signal::KILL);
             }
         }
         done += u32::from(running.end().code == 0);

@@ -86,9 +86,9 @@ fn nobody_to_read_the_handle_means_no_lease() {
     let ran = std::process::Command::new("sh")
         .args(["-c", &format!("{tool} acquire x > /dev/full")])
         .env("LEASEWARD_STORE", place.store())
-        .status()
+        .output()
         .expect("a shell");
-    assert_eq!(ran.code(), Some(1));
+    assert_eq!(ran.status.code(), Some(1));
     assert_eq!(place.run(["ls", "--json"]).out, "[]\n");
 }
 

@@ -51,6 +51,17 @@ fn several_names_come_with_a_fence_each() {
 }
 
 #[test]
+fn one_run_inside_another_tells_of_its_own_lease() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    let print = "echo $LEASEWARD_NAME [$LEASEWARD_FENCES]";
+    let ran = place.run(["run", "a", "b", "--", tool, "run", "c", "--", "sh", "-c", print]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "c []\n"), "{}", ran.err);
+    let same = ["run", "a", "--", tool, "run", "--no-wait", "a", "--", "true"];
+    assert_eq!(place.run(same).code, 75, "it is the same store");
+}
+
+#[test]
 fn the_streams_are_the_commands() {
     let place = Place::new();
     let mut running = Running::start(&mut place.tool(["run", "x", "--", "cat"]));
@@ -90,6 +101,8 @@ fn busy_is_75_or_what_was_asked_for() {
         assert!(ran.err.contains("`deploy`") && ran.err.contains("hint: "), "{}", ran.err);
     }
     assert!(!place.path("never").exists());
+    let shown = place.run(["show", "deploy", "--json"]).out;
+    assert!(shown.contains("\"waiters\":[]"), "who gave up waits no more: {shown}");
     assert_eq!(held.end().code, 1, "`read` ends with 1 at the end of its input");
 }
 

@@ -133,7 +133,16 @@ impl Running {
 
     /// The next line it, or the command under it, prints.
     pub(crate) fn line(&mut self) -> String {
-        self.lines.recv_timeout(HANG).expect("a line")
+        self.try_line().expect("a line")
+    }
+
+    /// The next line, or `None` if there is none any more.
+    pub(crate) fn try_line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(HANG) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("no line, and stdout never ended"),
+        }
     }
 
     /// Writes a line to the command's stdin.

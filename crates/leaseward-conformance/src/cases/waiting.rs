@@ -6,7 +6,7 @@ use leaseward::{ErrorKind, Locks, store::Reply};
 use parking_lot::Mutex;
 
 use crate::{
-    Case, Fixture, Need, PushFate,
+    Case, Fate, Fixture, Need, PushFate,
     case::case,
     support::{LONG, SHORT, asking, busy, eventually, granted, poll_once, queue_of, take, view},
 };
@@ -183,12 +183,13 @@ async fn an_old_push_starts_nobody(fixture: &Fixture) {
     let held = take(&one.lock("x").ttl(LONG)).await;
     let waiting = asking(late.lock("x").ttl(SHORT));
     queue_of(&one, "x", 1).await;
-    line.cut();
+    line.always(Fate::HoldRequest);
     line.pushes(PushFate::Hold);
     held.release().await.expect("given back");
     let next = other.lock("x").ttl(LONG).acquire().await.expect("in the end");
-    line.pushes(PushFate::Through);
+    // Now what it asked meanwhile arrives, and it is queued anew under the same token.
     line.heal();
+    line.let_go();
     queue_of(&one, "x", 1).await;
     line.deliver_pushes();
     tokio::task::yield_now().await;

@@ -72,6 +72,12 @@ impl Lane {
         self.gathered.lock().jobs.extend(jobs);
     }
 
+    /// Whether everything that was to be sent has been answered.
+    pub(super) fn is_idle(&self) -> bool {
+        let gathered = self.gathered.lock();
+        gathered.jobs.is_empty() && gathered.driving == 0
+    }
+
     /// Takes the driver's seat of a lane with nothing to send, for one operation that is sent at once.
     pub(super) fn claim_idle_seat(&self) -> bool {
         let mut gathered = self.gathered.lock();

@@ -10,7 +10,6 @@ use super::{
     answers::{After, release_job},
     bid::{Bid, BidState, Outcome},
     cohort::HandOver,
-    direct::Direct,
     enter::until,
     lane::{Job, Target, Which},
     table::Shard,
@@ -38,7 +37,7 @@ pub(crate) enum Left {
     GiveBack(store::Release, Asks),
 }
 
-type Asks = Vec<Job>;
+pub(super) type Asks = Vec<Job>;
 
 impl Engine {
     /// A guard is done with its lease.
@@ -222,38 +221,6 @@ impl Engine {
             self.clock.sleep_until(now + pause).await;
         }
         unreachable!("BUG: the loop ends by returning")
-    }
-
-    /// Sends one operation and waits for its bare answer; `None` if the engine has gone.
-    ///
-    /// Cancelled, the operation is still carried out, and what an ask was granted is given back.
-    pub(crate) async fn submit(
-        self: &Arc<Self>,
-        which: Which,
-        mut operation: Operation,
-        followed_by: Asks,
-        now: Moment,
-    ) -> Option<(Moment, Answer)> {
-        let undo = |operation: &Operation| match operation {
-            Operation::Ask(ask) => Some(Box::new(ask.clone())),
-            Operation::Renew(_) | Operation::Release(_) => None,
-        };
-        let undo = undo(&operation);
-        if followed_by.is_empty() {
-            match self.send_direct(which, operation, now) {
-                Direct::Answered(sent, answer) => return Some((sent, answer)),
-                Direct::UnderWay(under_way) => {
-                    let (tell, told) = oneshot::channel();
-                    self.follow_up(which, under_way, Target::Tell(tell, undo)).await;
-                    return told.await.ok();
-                }
-                Direct::Not(back) => operation = back,
-            }
-        }
-        let (tell, told) = oneshot::channel();
-        let first = Job { operation, target: Target::Tell(tell, undo) };
-        self.send(which, std::iter::once(first).chain(followed_by)).await;
-        told.await.ok()
     }
 
     /// Renews a lease at its holder's wish.

@@ -23,6 +23,7 @@ pub(crate) mod several;
 mod shutdown;
 #[cfg(test)]
 mod sim;
+mod submit;
 mod table;
 mod waits;
 
@@ -156,7 +157,11 @@ impl Engine {
 
     /// Takes note of how the store fares.
     fn note_health(&self, failure: Option<&Error>) {
-        let Some(error) = failure else {
+        // A refusal is an answer too: a probe that gets one must close the breaker, or nothing ever does.
+        let trouble = |error: &&Error| {
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+        };
+        let Some(error) = failure.filter(trouble) else {
             if self.is_troubled.load(Ordering::Relaxed) {
                 let change = self.breaker.lock().succeeded();
                 self.is_troubled.store(false, Ordering::Relaxed);
@@ -166,12 +171,10 @@ impl Engine {
             }
             return;
         };
-        if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate) {
-            self.is_troubled.store(true, Ordering::Relaxed);
-            let random = self.random.lock().random();
-            if self.breaker.lock().failed(error, self.clock.now(), random) == Change::Opened {
-                self.events.breaker_opened(error);
-            }
+        self.is_troubled.store(true, Ordering::Relaxed);
+        let random = self.random.lock().random();
+        if self.breaker.lock().failed(error, self.clock.now(), random) == Change::Opened {
+            self.events.breaker_opened(error);
         }
     }
 

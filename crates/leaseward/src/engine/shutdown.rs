@@ -21,6 +21,9 @@ use crate::{
 /// How long the store may take to answer the last releases; what it did not hear of ends by its TTL.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether the lanes are empty: they are, unless something was dropped a moment before.
+const DRAIN_GLANCE: Duration = Duration::from_millis(1);
+
 impl Engine {
     /// Gives back all leases in as few batches as they fit in, then closes the store. Never hangs.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
@@ -41,10 +44,19 @@ impl Engine {
             for told in answers {
                 let _ = told.await;
             }
+            self.drained().await;
         };
         let limit = self.clock.now() + SHUTDOWN_MAX;
         until(&self.clock, Some(limit), all_told).await;
         self.store.close().await;
+    }
+
+    /// Waits until nothing is under way: a guard or a wait that was dropped, or timed out, just before leaves by itself,
+    /// and the process may end right after the shutdown.
+    async fn drained(&self) {
+        while !(self.asks.is_idle() && self.renewals.is_idle()) {
+            self.clock.sleep_until(self.clock.now() + DRAIN_GLANCE).await;
+        }
     }
 
     /// Ends a bid, tells its holder and waiters, and answers with the release that is still to be sent.

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::Engine;
 use crate::{Error, ErrorKind, Mode, Name, guard::OwnerId};
@@ -13,8 +15,11 @@ use crate::{Error, ErrorKind, Mode, Name, guard::OwnerId};
 /// Who waits for what.
 pub(crate) struct Waits {
     is_on: bool,
-    waiting: Mutex<HashMap<OwnerId, Vec<(u64, Name)>>>,
+    waiting: Mutex<Waiting>,
 }
+
+/// What each owner waits for; nearly always one name.
+type Waiting = HashMap<OwnerId, SmallVec<[(u64, Name); 1]>, RandomState>;
 
 /// A wait in the graph; leaves it when dropped.
 pub(crate) struct InGraph {
@@ -55,7 +60,8 @@ impl Engine {
         let mut waiting = self.waits.waiting.lock();
         let mut path = vec![name.clone()];
         // The lease may have come while we looked: a cycle through a wait that is over is none.
-        if self.leads_back(&waiting, owner, name, &mut path, &mut HashSet::new())
+        if self.holder_is_held_up(&waiting, owner, name)
+            && self.leads_back(&waiting, owner, name, &mut path, &mut HashSet::default())
             && self.still_waits(name, id)
         {
             return Err(deadlock(owner, &path));
@@ -64,14 +70,30 @@ impl Engine {
         Ok(Some(InGraph { engine: self.clone(), owner: owner.clone(), id }))
     }
 
+    /// Whether a holder of a name is `owner` itself or waits for another name: else there is nothing to search, which is
+    /// nearly always so. A holder still noted as waiting for this very name has just been given it.
+    fn holder_is_held_up(&self, waiting: &Waiting, owner: &OwnerId, name: &Name) -> bool {
+        let shard = self.table.lock(name);
+        shard.bids(name).iter().any(|bid| {
+            let state = bid.state.lock();
+            let Some(holder) = state.owner.as_ref().filter(|_| state.is_taken) else {
+                return false;
+            };
+            holder == owner
+                || waiting
+                    .get(holder)
+                    .is_some_and(|waits| waits.iter().any(|(_, other)| other != name))
+        })
+    }
+
     /// Whether waiting for a name means waiting for `owner`, through any number of others.
     fn leads_back(
         &self,
-        waiting: &HashMap<OwnerId, Vec<(u64, Name)>>,
+        waiting: &Waiting,
         owner: &OwnerId,
         name: &Name,
         path: &mut Vec<Name>,
-        visited: &mut HashSet<Name>,
+        visited: &mut HashSet<Name, RandomState>,
     ) -> bool {
         if !visited.insert(name.clone()) {
             return false;

@@ -5,8 +5,10 @@
 //! `LEASEWARD_SEED=n cargo test -p leaseward --test virtual_time any_story -- --nocapture` tells one story;
 //! `LEASEWARD_STORIES=n` tries more of them than the default.
 
+mod cases;
 mod dice;
 mod faulty;
+mod gated;
 mod ledger;
 mod program;
 
@@ -101,6 +103,7 @@ async fn story(seed: u64, ledger: Ledger) -> Told {
             .clock(clock.clone())
             .who(format!("process-{process}"))
             .seed(dice.roll())
+            .cohorts(dice.chance(75))
             .over(Arc::new(store))
             .expect("a client");
         for task in 0..dice.pick(&[1, 2, 4]) {

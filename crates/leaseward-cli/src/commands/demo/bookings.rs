@@ -7,8 +7,8 @@ use super::{
 use crate::{failure::Failure, printer::Printer};
 
 const ABOUT: &str = "\
-Three bookings of one table, one after the other. Each gets the lock at once,
-and each gets a larger fence than the one before.";
+Three bookings of one table, one after the other. Each gets the lock at
+once, and each gets a larger fence than the one before.";
 
 pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let mut stage = Stage::open("bookings: one after the other", ABOUT, printer)?;

@@ -11,8 +11,8 @@ use crate::{failure::Failure, printer::Printer, units};
 
 const ABOUT: &str = "\
 A process takes the lock and is killed with -9 before it can give it back.
-A lock without a time limit would be stuck for ever; a lease runs out, and the
-next in line has it without anybody doing anything.";
+A lock without a time limit would be stuck for ever; a lease runs out, and
+the next in line has it without anybody doing anything.";
 
 pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let mut stage = Stage::open("crash: the holder dies, the TTL heals", ABOUT, printer)?;

@@ -26,8 +26,8 @@ use crate::{
 
 /// Watch what locks get wrong, and what this one does about it
 ///
-/// Plays six short scenes with real leases and real processes, on an embedded store in a temporary file, or on the store
-/// given by `--store`, and ends each by checking what it claims. Exits with 1 if a claim does not hold.
+/// Plays six short scenes with real leases and real processes, on an embedded store in a temporary file, or on the
+/// store given by `--store`, and ends each by checking what it claims. Exits with 1 if a claim does not hold.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct DemoArgs {

@@ -11,10 +11,11 @@ use super::{
 use crate::{failure::Failure, printer::Printer};
 
 const ABOUT: &str = "\
-A process takes the lock and is frozen: a long garbage collection, a suspended
-virtual machine. It wakes up after somebody else has taken over, knows nothing,
-and writes. No lock on earth prevents that. The fence does: what is written to
-remembers the largest fence it has seen, and refuses smaller ones.";
+A process takes the lock and is frozen: a long garbage collection, a
+suspended virtual machine. It wakes up after somebody else has taken over,
+knows nothing, and writes. No lock on earth prevents that. The fence does:
+what is written to remembers the largest fence it has seen, and refuses
+smaller ones.";
 
 /// What is written to: takes a write if its fence is not smaller than the largest it has seen.
 #[derive(Debug, Default)]

@@ -9,8 +9,9 @@ use super::{
 use crate::{failure::Failure, printer::Printer, units};
 
 const ABOUT: &str = "\
-Two guests ask for the same table at the same moment. Without a lock both see
-it free and both book it. With it, one has the table and the other is told who.";
+Two guests ask for the same table at the same moment. Without a lock both
+see it free and both book it. With one, one of them has the table and the
+other is told who.";
 
 pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let mut stage = Stage::open("race: two guests, one table", ABOUT, printer)?;

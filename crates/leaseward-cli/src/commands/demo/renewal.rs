@@ -9,9 +9,9 @@ use super::{
 use crate::{failure::Failure, printer::Printer, units};
 
 const ABOUT: &str = "\
-A task takes several times as long as its lease lasts. The lease is renewed in
-the background, so the task keeps the lock to its end; a short TTL costs a long
-task nothing, and a crash still heals quickly.";
+A task takes several times as long as its lease lasts. The lease is renewed
+in the background, so the task keeps the lock to its end; a short TTL costs
+a long task nothing, and a crash still heals quickly.";
 
 /// How many times its TTL the task takes.
 const TIMES: u32 = 3;

@@ -9,9 +9,9 @@ use super::{
 use crate::{failure::Failure, printer::Printer};
 
 const ABOUT: &str = "\
-A guest works longer than the lease lasts and does not renew it. Somebody else
-has the table by then. A release by name alone would free it under the new
-holder; a release by token does nothing.";
+A guest works longer than the lease lasts and does not renew it. Somebody
+else has the table by then. A release by name alone would free it under the
+new holder; a release by token does nothing.";
 
 pub(super) async fn play(set: &Set, printer: Printer) -> Result<bool, Failure> {
     let mut stage = Stage::open("stolen: a late release frees nothing", ABOUT, printer)?;

@@ -10,7 +10,9 @@
 //!
 //! Each rule of the protocols can be taken out (`rules::without`), and the simulation must then find a history in which
 //! somebody is hurt: that is what shows that the simulation could have found the mistake. R3 alone is for liveness:
-//! without it nobody is hurt, callers only wait longer.
+//! without it nobody is hurt, callers only wait longer. R5 is taken out on the client's side, where it shows as a hold
+//! that comes back with its old fence; the store's side of it (nothing is answered from a record of past grants) cannot
+//! be taken out of a store that keeps no such record: `idempotence::an_expired_grant_is_never_revived` shows it.
 
 mod check;
 mod client;

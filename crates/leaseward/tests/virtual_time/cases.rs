@@ -1,0 +1,101 @@
+//! What the stories and the simulation found, told step by step so that it stays found.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use leaseward::{Attempt, ErrorKind, Locks, clock::VirtualClock, stores::memory::Memory};
+
+use crate::gated::{Gate, Gated};
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Two processes on one store; the gate is the first one's.
+fn two() -> (Locks, Locks, Arc<Gate>) {
+    let clock = Arc::new(VirtualClock::new());
+    let memory = Memory::new(clock.clone());
+    let (gated, gate) = Gated::new(memory.another());
+    let over = |seed, store| {
+        Locks::builder().clock(clock.clone()).seed(seed).over(store).expect("a client")
+    };
+    (over(1, gated), over(2, Arc::new(memory)), gate)
+}
+
+async fn is_busy(locks: &Locks, name: &str) -> bool {
+    matches!(locks.lock(name).try_acquire().await.expect("asks"), Attempt::Busy(_))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_outlasts_the_renewals_after_it() {
+    let (ours, others, gate) = two();
+    let guard = ours.lock("x").ttl(secs(1)).acquire().await.expect("free");
+    guard.extend(secs(60)).await.expect("ours");
+    tokio::time::sleep(secs(3)).await;
+    gate.refuse();
+    tokio::time::sleep(secs(10)).await;
+    assert!(guard.is_held());
+    assert!(is_busy(&others, "x").await, "two holders");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_that_fails_leaves_a_pushed_grant_alone() {
+    let (ours, others, gate) = two();
+    let before = others.lock("x").acquire().await.expect("free");
+    let waits = tokio::spawn(async move { ours.lock("x").ttl(secs(3)).acquire().await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    gate.keep();
+    tokio::time::sleep(secs(1)).await;
+    before.release().await.expect("ours");
+    let guard = waits.await.expect("no panic").expect("pushed");
+    gate.refuse();
+    gate.open();
+    for _ in 0..10 {
+        tokio::time::sleep(secs(1)).await;
+        assert!(guard.is_held());
+        assert!(is_busy(&others, "x").await, "two holders");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_refused_closes_the_breaker() {
+    let (ours, _others, gate) = two();
+    gate.refuse();
+    for _ in 0..10 {
+        let error = ours.lock("x").acquire().await.expect_err("shut");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+    assert!(ours.health().await.breaker_open);
+    tokio::time::sleep(secs(30)).await;
+    gate.refuse_as(ErrorKind::Refused);
+    let refused = ours.lock("x").acquire().await.expect_err("turned away");
+    assert_eq!(refused.kind(), ErrorKind::Refused);
+    gate.open();
+    let _guard = ours.lock("x").acquire().await.expect("the store answers again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_not_polled_past_the_deadline() {
+    let (ours, _others, _gate) = two();
+    let went_on = Arc::new(AtomicBool::new(false));
+    let seen = went_on.clone();
+    let lock = ours.lock("x").ttl(secs(1)).no_renewal();
+    let work = tokio::spawn(async move {
+        let slept = |_lease| async move {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            seen.store(true, Ordering::Relaxed);
+        };
+        lock.run(slept).await
+    });
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    // The runtime is blocked past the deadline; the work's own timer is the first that fires.
+    tokio::time::advance(secs(5)).await;
+    let error = work.await.expect("no panic").expect_err("too late");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(!went_on.load(Ordering::Relaxed), "worked without the lease");
+}
