@@ -164,14 +164,14 @@ impl Events {
         if self.has_sinks.load(Ordering::Relaxed)
             || tracing::enabled!(target: "leaseward", Level::TRACE)
         {
-            self.tell(&of_bid(EventKind::Renewed, bid, None));
+            self.tell(&of_bid(EventKind::Renewed, bid));
         }
     }
 
     pub(crate) fn renewal_failed(&self, bid: &Bid, state: &BidState, error: &Error) {
         self.metrics.renewal_failed.increment(1);
         if self.has_listeners(Level::WARN) {
-            let mut event = of_bid(EventKind::RenewalFailed, bid, Some(state));
+            let mut event = of_bid(EventKind::RenewalFailed, bid);
             event.message = Some(error.message().to_owned());
             in_span(state, || self.tell(&event));
         }
@@ -180,7 +180,7 @@ impl Events {
     pub(crate) fn lost(&self, bid: &Bid, state: &BidState, reason: LostReason, now: Moment) {
         self.metrics.lost.increment(1);
         if self.has_listeners(Level::WARN) {
-            let mut event = of_bid(EventKind::Lost, bid, Some(state));
+            let mut event = of_bid(EventKind::Lost, bid);
             event.reason = Some(reason);
             event.hold_us = Some(micros(now.since(state.since)));
             in_span(state, || self.tell(&event));
@@ -193,7 +193,7 @@ impl Events {
         metrics.hold_seconds.record(held.as_secs_f64());
         metrics.hold_share_of_ttl.record(held.as_secs_f64() / bid.spec.ttl().as_secs_f64());
         if self.has_listeners(Level::DEBUG) {
-            let mut event = of_bid(EventKind::Released, bid, None);
+            let mut event = of_bid(EventKind::Released, bid);
             event.fence = Some(fence);
             event.hold_us = Some(micros(held));
             self.tell(&event);
@@ -203,7 +203,7 @@ impl Events {
     pub(crate) fn expired_before_release(&self, bid: &Bid, fence: Fence, held: Duration) {
         self.metrics.expired_before_release.increment(1);
         if self.has_listeners(Level::WARN) {
-            let mut event = of_bid(EventKind::ExpiredBeforeRelease, bid, None);
+            let mut event = of_bid(EventKind::ExpiredBeforeRelease, bid);
             event.fence = Some(fence);
             event.hold_us = Some(micros(held));
             event.message = Some(format!(
@@ -253,12 +253,12 @@ impl Events {
     }
 }
 
-fn of_bid(kind: EventKind, bid: &Bid, state: Option<&BidState>) -> Event {
+fn of_bid(kind: EventKind, bid: &Bid) -> Event {
     let mut event = Event::new(kind, wall_us());
     event.name = Some(bid.name.clone());
     event.token_prefix = Some(bid.token.prefix());
     event.ttl_ms = Some(bid.spec.ttl_ms.into());
-    event.fence = state.map(BidState::fence);
+    event.fence = Some(bid.fence()).filter(|fence| *fence != Fence::ZERO);
     event
 }
 
