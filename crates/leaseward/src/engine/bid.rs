@@ -353,3 +353,16 @@ impl BidState {
         self.crowd = self.crowd.take().filter(|crowd| is_needed(crowd));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half a kilobyte a lease is promised, and a bid is the largest part of it.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn stays_small() {
+        assert!(size_of::<Bid>() <= 216, "a bid takes {} bytes", size_of::<Bid>());
+        assert!(size_of::<Guard>() <= 24, "a guard takes {} bytes", size_of::<Guard>());
+    }
+}

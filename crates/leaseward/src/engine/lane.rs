@@ -86,12 +86,6 @@ impl Lane {
         idle
     }
 
-    /// Whether nothing is in flight or waits to be sent.
-    pub(super) fn is_idle(&self) -> bool {
-        let gathered = self.gathered.lock();
-        gathered.driving == 0 && gathered.jobs.is_empty()
-    }
-
     /// Takes the driver's seat if one is free and there is something to send.
     fn claim_seat(&self) -> bool {
         let mut gathered = self.gathered.lock();
@@ -145,13 +139,11 @@ impl Flight {
         // their order.
         jobs.sort_by(|a, b| a.operation.name().cmp(b.operation.name()));
         let mut targets = Vec::with_capacity(jobs.len());
-        let batch = jobs
-            .into_iter()
-            .map(|job| {
-                targets.push(job.target);
-                job.operation
-            })
-            .collect();
+        let mut batch = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            targets.push(job.target);
+            batch.push(job.operation);
+        }
         // Before the store sees it: deadlines count from here.
         let sent = engine.clock.now();
         Self { answers: engine.store.submit(batch), targets, sent }

@@ -86,7 +86,7 @@ impl Engine {
             return None;
         }
         let keep = self.min_hold_left(bid, &state);
-        let waiters = std::mem::take(&mut state.waiters);
+        let waiters = state.take_waiters();
         state.claim.end();
         self.bury(&mut shard, bid, state);
         drop(shard);

@@ -174,8 +174,12 @@ impl Store for Memory {
     }
 
     fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        let answers = self.shared.act(&*self.clock, |space, now, effects| {
-            batch.into_iter().map(|op| space.apply(op, self.client, now, effects)).collect()
+        // Not collected: that would reuse the batch's memory and cut off what is too much, which is slow in `malloc`.
+        let mut answers = Vec::with_capacity(batch.len());
+        self.shared.act(&*self.clock, |space, now, effects| {
+            for operation in batch {
+                answers.push(space.apply(operation, self.client, now, effects));
+            }
         });
         Box::pin(std::future::ready(answers))
     }

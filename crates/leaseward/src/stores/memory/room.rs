@@ -163,3 +163,15 @@ impl Room {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Part of the half kilobyte a lease may take.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn stays_small() {
+        assert!(size_of::<Room>() <= 104, "a room takes {} bytes", size_of::<Room>());
+    }
+}
