@@ -253,7 +253,7 @@ impl Guard {
     /// # Cancel safety
     /// As [`renew`](Guard::renew).
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl = crate::lock::checked_ttl(ttl, self.lease.engine.store.capability())?;
+        let ttl = crate::options::checked_ttl(ttl, self.lease.engine.store.capability())?;
         self.lease.engine.renew_now(&self.lease.bid, ttl).await
     }
 

@@ -17,6 +17,7 @@ mod locks;
 mod multi;
 mod name;
 mod observe;
+mod options;
 mod rules;
 #[cfg(all(unix, feature = "signal"))]
 mod signal;

@@ -3,23 +3,12 @@
 use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
-    CAPACITY_MAX, Danger, Error, ErrorKind, Guard, Holder, Lease, Mode, Name, OwnerId, Release,
-    TTL_DEFAULT, TTL_MAX, TTL_MIN, Value,
-    engine::{
-        Engine,
-        bid::{Extras, OnDanger, Outcome, Spec},
-        enter::Request,
-    },
+    Danger, Error, ErrorKind, Guard, Holder, Lease, Mode, Name, OwnerId, Release,
+    engine::{Engine, bid::Outcome, enter::Request},
     guard::lost_error,
-    store::{Capability, IfBusy, Standing},
+    options::{Options, Renewing, Retry},
+    store::{IfBusy, Standing},
 };
-
-/// Renewal happens this often in a TTL, so that two may fail.
-const RENEWALS_PER_TTL: u32 = 3;
-/// The shortest interval between renewals.
-const RENEW_MIN: Duration = Duration::from_millis(10);
-/// The longest wait: what is longer is a mistake in units.
-const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// What a try came to.
 #[derive(Debug)]
@@ -64,119 +53,6 @@ pub struct Lock {
     pub(crate) engine: Arc<Engine>,
     name: Result<Name, Arc<Error>>,
     pub(crate) options: Options,
-}
-
-/// How a lock is to be taken and held.
-#[derive(Clone)]
-pub(crate) struct Options {
-    mode: Mode,
-    ttl: Duration,
-    pub(crate) wait: Option<Duration>,
-    owner: Option<OwnerId>,
-    /// What few locks set; apart, so that the others are cheap to make.
-    rare: Option<Box<Rare>>,
-}
-
-#[derive(Clone, Default)]
-struct Rare {
-    renew: Renewing,
-    max_hold: Option<Duration>,
-    min_hold: Option<Duration>,
-    lock_delay: Option<Duration>,
-    value: Option<Vec<u8>>,
-    retry: Option<Retry>,
-    on_danger: Option<OnDanger>,
-}
-
-#[derive(Clone, Copy, Default)]
-enum Renewing {
-    #[default]
-    ThirdOfTtl,
-    Every(Duration),
-    Off,
-}
-
-#[derive(Clone, Copy)]
-struct Retry {
-    base: Duration,
-    cap: Duration,
-    attempts: u32,
-}
-
-impl Options {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { mode, ttl: TTL_DEFAULT, wait: None, owner: None, rare: None }
-    }
-
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// Checks everything against limits and the store, before anything is asked of it.
-    pub(crate) fn spec(&self, capability: &Capability, if_busy: IfBusy) -> Result<Spec, Error> {
-        check_mode(self.mode, capability)?;
-        let ttl = checked_ttl(self.ttl, capability)?;
-        if self.wait.is_some_and(|wait| wait > WAIT_MAX) {
-            return Err(invalid("a wait of more than a year is out of range")
-                .hint("leave the wait out to wait as long as it takes"));
-        }
-        let spec = Spec {
-            mode: self.mode.into(),
-            if_busy,
-            ttl_ms: millis("TTL", ttl)?,
-            renew_ms: millis("renewal interval", ttl / RENEWALS_PER_TTL)?,
-            extras: None,
-        };
-        match &self.rare {
-            None => Ok(spec),
-            Some(rare) => rare.apply(spec, capability),
-        }
-    }
-
-    pub(crate) fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    pub(crate) fn owner(&self) -> Option<OwnerId> {
-        self.owner.clone().or_else(OwnerId::current_task)
-    }
-}
-
-impl Rare {
-    fn apply(&self, mut spec: Spec, capability: &Capability) -> Result<Spec, Error> {
-        match self.renew {
-            Renewing::ThirdOfTtl => {}
-            Renewing::Off => spec.renew_ms = 0,
-            Renewing::Every(every) if every < RENEW_MIN || every >= spec.ttl() => {
-                return Err(invalid(
-                    "the renewal interval must be at least 10 ms and below the TTL",
-                )
-                .hint("a third of the TTL is the default; `no_renewal` turns it off"));
-            }
-            Renewing::Every(every) => spec.renew_ms = millis("renewal interval", every)?,
-        }
-        if self.min_hold.is_some() && !capability.min_hold {
-            return Err(unsupported("a minimum hold"));
-        }
-        if self.lock_delay.is_some() && !capability.lock_delay {
-            return Err(unsupported("a lock delay"));
-        }
-        if self.value.is_some() && !capability.value {
-            return Err(unsupported("a value on a lease"));
-        }
-        let extras = Extras {
-            max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
-            min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
-            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
-            value: self.value.as_deref().map(Value::new).transpose()?,
-            on_danger: self.on_danger.clone(),
-        };
-        if !extras.is_same(&Extras::default()) {
-            spec.extras = Some(Arc::new(extras));
-        }
-        Ok(spec)
-    }
 }
 
 impl Lock {
@@ -413,55 +289,4 @@ impl fmt::Debug for Lock {
             .field("mode", &self.options.mode)
             .finish_non_exhaustive()
     }
-}
-
-/// The TTL a store will keep: a shorter one is raised to its minimum, a longer one refused.
-pub(crate) fn checked_ttl(ttl: Duration, capability: &Capability) -> Result<Duration, Error> {
-    if ttl < TTL_MIN {
-        return Err(invalid(format!("a TTL of {ttl:?} is out of range"))
-            .hint("at least 100 ms: shorter leases end by scheduling noise"));
-    }
-    if ttl > TTL_MAX {
-        return Err(invalid(format!("a TTL of {ttl:?} is out of range"))
-            .hint("at most 24 h: a crashed holder blocks the name for this long"));
-    }
-    if ttl > *capability.ttl.end() {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("this store keeps no TTL longer than {:?}", capability.ttl.end()),
-        ));
-    }
-    Ok(ttl.max(*capability.ttl.start()))
-}
-
-fn check_mode(mode: Mode, capability: &Capability) -> Result<(), Error> {
-    match mode {
-        Mode::Exclusive => Ok(()),
-        Mode::Shared if capability.modes.shared => Ok(()),
-        Mode::Shared => Err(unsupported("shared mode")),
-        Mode::Permit { capacity } if !(1..=CAPACITY_MAX).contains(&capacity) => {
-            Err(invalid(format!("a semaphore with {capacity} permits is out of range"))
-                .hint(format!("1 to {CAPACITY_MAX}")))
-        }
-        Mode::Permit { .. } if capability.modes.permits => Ok(()),
-        Mode::Permit { .. } => Err(unsupported("permits")),
-    }
-}
-
-fn millis(what: &str, duration: Duration) -> Result<u32, Error> {
-    if duration > TTL_MAX {
-        return Err(
-            invalid(format!("a {what} of {duration:?} is out of range")).hint("at most 24 h")
-        );
-    }
-    u32::try_from(duration.as_millis()).map_err(|_| invalid(format!("a {what} that long")))
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("this store cannot keep {what}"))
-        .hint("docs/choosing.md says which store can")
 }

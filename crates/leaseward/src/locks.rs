@@ -236,7 +236,7 @@ impl Locks {
             store::Evidence::ThisRequest | store::Evidence::LargerFence => sent,
         };
         let deadline = claim::deadline_from(from, renewal.ttl);
-        let spec: Spec = crate::lock::Options::new(handle.mode())
+        let spec: Spec = crate::options::Options::new(handle.mode())
             .with_ttl(handle.ttl())
             .spec(engine.store.capability(), IfBusy::Tell)?;
         let state = BidState::held(handle.fence(), deadline, sent, engine.clock.now());

@@ -1,26 +1,19 @@
 //! What stores say, and what follows from it.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
-
-use parking_lot::MutexGuard;
-use smallvec::SmallVec;
-use tokio::sync::oneshot;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     Engine,
     bid::{Bid, BidState, Outcome},
-    claim::{self, Decision},
-    cohort::{Cohort, HandOver},
-    lane::{Job, Target, Which},
+    claim::Decision,
+    follow::{After, release_job},
+    lane::Target,
     table::Shard,
 };
 use crate::{
-    Error, ErrorKind, Guard, LostReason,
+    Error, ErrorKind, LostReason,
     clock::Moment,
-    store::{Answer, Blocks, Grant, IfBusy, Operation, Place, Push, Renewal, Reply, timing},
+    store::{Answer, IfBusy, Place, Push, Renewal, Reply, timing},
 };
 
 /// Asks of one token that may go unanswered in a row before its waiters are told.
@@ -29,29 +22,6 @@ const FAILURES_MAX: u8 = 5;
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// At most this long.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(500);
-
-/// What is done once no lock is held any more.
-#[derive(Default)]
-pub(super) struct After {
-    pub(super) tell: SmallVec<[(oneshot::Sender<Outcome>, Outcome); 1]>,
-    pub(super) asks: Vec<Job>,
-    pub(super) renewals: Vec<Job>,
-}
-
-impl After {
-    pub(super) fn run(self, engine: &Arc<Engine>) {
-        for (to, outcome) in self.tell {
-            // A guard for somebody who has gone is dropped here, which gives the lease back.
-            let _ = to.send(outcome);
-        }
-        if !self.asks.is_empty() {
-            engine.post(Which::Asks, self.asks);
-        }
-        if !self.renewals.is_empty() {
-            engine.post(Which::Renewals, self.renewals);
-        }
-    }
-}
 
 impl Engine {
     /// Takes an answer to whoever it is for; `now` is when it came.
@@ -290,235 +260,7 @@ impl Engine {
         }
         self.events.renewed(bid);
     }
-
-    /// Does what a decision says.
-    fn follow(
-        self: &Arc<Self>,
-        shard: &mut Shard<'_>,
-        bid: &Arc<Bid>,
-        decision: Decision,
-        grant: Option<&Grant>,
-        now: Moment,
-        after: &mut After,
-    ) {
-        match decision {
-            Decision::Nothing => {}
-            Decision::Start { deadline } => {
-                let grant = grant.expect("BUG: only a grant starts a lease");
-                self.begin(shard, bid, grant, deadline, now, after);
-            }
-            Decision::Extend { deadline } => bid.set_deadline(deadline),
-            Decision::Ask => {
-                let mut state = bid.state.lock();
-                if state.is_in_flight {
-                    state.ask_again = true;
-                } else {
-                    state.is_in_flight = true;
-                    after.asks.push(self.ask_again(bid, &state));
-                }
-            }
-            Decision::Lost(reason) => self.lost(shard, bid, reason, after),
-            Decision::GiveBack => {
-                after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
-            }
-        }
-    }
-
-    /// The lease is ours: the first waiter has it.
-    fn begin(
-        self: &Arc<Self>,
-        shard: &mut Shard<'_>,
-        bid: &Arc<Bid>,
-        grant: &Grant,
-        deadline: Moment,
-        now: Moment,
-        after: &mut After,
-    ) {
-        let mut state = bid.state.lock();
-        let Some(waiter) = state.next_waiter() else {
-            drop(state);
-            after.asks.push(self.discard(shard, bid));
-            return;
-        };
-        self.open_lease(bid, &mut state, grant, deadline, now);
-        let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
-        after.tell.push((waiter.tell, Outcome::Granted(guard)));
-        // Most leases never have a second waiter.
-        state.shrink();
-        if grant.ttl < bid.spec.ttl() {
-            // Handed over for a short time: the first renewal lifts it to its full TTL.
-            state.is_in_flight = true;
-            after.renewals.push(self.renewal(bid, bid.spec.ttl()));
-        }
-        after.renewals.extend(self.reserve_ahead(bid, &mut state));
-        self.keep(bid, &mut state, now);
-    }
-
-    /// Writes down what a grant gave.
-    pub(super) fn open_lease(
-        &self,
-        bid: &Bid,
-        state: &mut BidState,
-        grant: &Grant,
-        deadline: Moment,
-        now: Moment,
-    ) {
-        bid.set_deadline(deadline);
-        state.failures = 0;
-        state.is_open = self.cohorts && bid.spec.mode() == crate::Mode::Exclusive;
-        let block = grant.blocks[0];
-        if block.len > 1 || grant.waiters > 0 || grant.slot.is_some() {
-            let crowd = state.crowd();
-            crowd.cohort = Some(Cohort::new(block, grant.waiters, now));
-            crowd.slot = grant.slot;
-        }
-        if let Some(crowd) = &mut state.crowd {
-            crowd.standing = None;
-        }
-    }
-
-    /// Has the keeper mind a lease that has just begun.
-    pub(super) fn keep(&self, bid: &Arc<Bid>, state: &mut BidState, now: Moment) {
-        let due = self.next_due(bid, state, now);
-        self.keeper.adopt(bid, state, due, now);
-    }
-
-    /// Makes somebody the holder, with the cohort's present fence.
-    pub(super) fn seat(
-        self: &Arc<Self>,
-        bid: &Arc<Bid>,
-        state: &mut BidState,
-        owner: Option<crate::OwnerId>,
-        span: Option<Box<tracing::Span>>,
-        now: Moment,
-    ) -> Guard {
-        state.is_taken = true;
-        state.is_passing = false;
-        state.owner = owner;
-        state.span = span;
-        state.since = now;
-        Guard::new(self.clone(), bid.clone(), state.fence())
-    }
-
-    /// A reservation came back while nobody here held the lease: now it can be passed on, or must be given back.
-    fn pass_if_waiting(
-        self: &Arc<Self>,
-        shard: &mut Shard<'_>,
-        bid: &Arc<Bid>,
-        now: Moment,
-        after: &mut After,
-    ) {
-        let mut state = bid.state.lock();
-        if !state.is_passing || !state.claim.is_held() {
-            return;
-        }
-        let deadline = state.claim.deadline().unwrap_or(now);
-        let hand_over = state.cohort().hand_over(now, deadline, false);
-        match (hand_over, state.next_waiter()) {
-            (HandOver::Pass, Some(waiter)) => {
-                let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
-                after.tell.push((waiter.tell, Outcome::Granted(guard)));
-                after.renewals.extend(self.reserve_ahead(bid, &mut state));
-            }
-            (_, waiter) => {
-                if let Some(waiter) = waiter {
-                    state.crowd().waiters.push_front(waiter);
-                }
-                drop(state);
-                self.give_up_lease(shard, bid, Duration::ZERO, after);
-            }
-        }
-    }
-
-    /// Whether renewals may reserve fences here.
-    pub(super) fn reserves(&self) -> bool {
-        self.store.capability().blocks == Blocks::AtGrantAndRenewal
-    }
-
-    /// A lease ended against our will.
-    pub(super) fn lose(self: &Arc<Self>, bid: &Arc<Bid>, reason: LostReason) {
-        let mut after = After::default();
-        let mut shard = self.table.lock(&bid.name);
-        if bid.state.lock().claim.is_ended() {
-            return;
-        }
-        bid.state.lock().claim.end();
-        self.lost(&mut shard, bid, reason, &mut after);
-        drop(shard);
-        after.run(self);
-    }
-
-    /// Tells the holder, gives its waiters a new token, and makes sure the store knows too.
-    pub(super) fn lost(
-        self: &Arc<Self>,
-        shard: &mut Shard<'_>,
-        bid: &Arc<Bid>,
-        reason: LostReason,
-        after: &mut After,
-    ) {
-        bid.end(reason);
-        let mut state = bid.state.lock();
-        let waiters = state.take_waiters();
-        self.order.released(state.owner.as_ref(), &bid.name);
-        if state.is_taken {
-            self.events.lost(bid, &state, reason, self.clock.now());
-        }
-        self.bury(shard, bid, state);
-        // Harmless if it is gone; if only our deadline has passed, the next one need not wait out the margin.
-        after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
-        if reason == LostReason::ShutDown {
-            return;
-        }
-        self.bid_again(shard, bid, waiters, after);
-    }
-
-    /// Waiters whose token is dead ask with a new one (R7).
-    pub(super) fn bid_again(
-        self: &Arc<Self>,
-        shard: &mut Shard<'_>,
-        old: &Arc<Bid>,
-        mut waiters: std::collections::VecDeque<super::bid::Waiter>,
-        after: &mut After,
-    ) {
-        waiters.retain(|waiter| !waiter.tell.is_closed());
-        if waiters.is_empty() {
-            return;
-        }
-        let token = claim::token_after(&old.token, self.new_token());
-        let (bid, job) = self.new_bid(old.name.clone(), token, waiters);
-        shard.insert(bid);
-        after.asks.push(job);
-    }
-
-    /// Kills a token nobody wants and answers with the release that tells the store (R6).
-    pub(super) fn discard(&self, shard: &mut Shard<'_>, bid: &Arc<Bid>) -> Job {
-        let mut state = bid.state.lock();
-        state.claim.end();
-        self.bury(shard, bid, state);
-        release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO)
-    }
-
-    /// Takes an ended bid out of the books.
-    pub(super) fn bury(
-        &self,
-        shard: &mut Shard<'_>,
-        bid: &Arc<Bid>,
-        mut state: MutexGuard<'_, BidState>,
-    ) {
-        debug_assert!(state.claim.is_ended(), "BUG: buried alive");
-        self.keeper.forget(&mut state);
-        drop(state);
-        shard.remove(bid);
-        self.live.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// After a lease's end, before asking whether it has ended: clocks are compared in milliseconds in some stores.
 const FREE_SLACK: Duration = Duration::from_millis(1);
-
-/// A release nobody waits for.
-pub(super) fn release_job(name: crate::Name, token: crate::Token, keep: Duration) -> Job {
-    let release = crate::store::Release { name, token, keep };
-    let target = Target::Forget(Box::new(release.clone()));
-    Job { operation: Operation::Release(release), target }
-}

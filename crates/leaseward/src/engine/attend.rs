@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Engine,
-    answers::After,
     bid::{Bid, BidState},
     claim::Decision,
+    follow::After,
     keeper::{self, Due, Kept},
     lane::{Job, Target},
 };

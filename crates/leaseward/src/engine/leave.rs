@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 
 use super::{
     Engine,
-    answers::{After, release_job},
     bid::{Bid, BidState, Outcome},
     cohort::HandOver,
     enter::until,
+    follow::{After, release_job},
     lane::{Job, Target, Which},
     table::Shard,
 };

@@ -1,7 +1,7 @@
 //! The engine: everything a user sees, written once for all stores.
 //!
 //! Decisions are pure ([`claim`], [`cohort`], [`breaker`], [`backoff`], [`order`]); what remains here executes them:
-//! [`lane`] and [`direct`] send, [`enter`] lets callers in, [`answers`] takes what stores say, [`leave`] gives back, [`keeper`] minds
+//! [`lane`] and [`direct`] send, [`enter`] lets callers in, [`answers`] takes what stores say and [`follow`] does what follows from it, [`leave`] gives back, [`keeper`] minds
 //! the time. A bid's state changes only under the lock of its name's shard; nothing awaits while holding one, and
 //! callers are told after it is released.
 
@@ -15,6 +15,7 @@ mod cohort;
 mod direct;
 pub(crate) mod enter;
 pub(crate) mod events;
+mod follow;
 mod keeper;
 pub(crate) mod lane;
 mod leave;

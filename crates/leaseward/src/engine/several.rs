@@ -4,9 +4,9 @@ use std::sync::{Arc, atomic::Ordering};
 
 use super::{
     Engine,
-    answers::release_job,
     bid::{Bid, BidState, Spec},
     claim,
+    follow::release_job,
     lane::Which,
 };
 use crate::{
