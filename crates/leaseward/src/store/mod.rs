@@ -6,6 +6,7 @@
 
 mod capability;
 mod guarantee;
+pub mod held;
 mod operation;
 mod registry;
 mod reply;

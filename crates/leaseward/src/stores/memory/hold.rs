@@ -9,19 +9,11 @@ use crate::{
     Block, Fence, Mode, Token, Value,
     clock::Moment,
     lease::PackedMode,
-    store::{Ask, HeldView},
+    store::{
+        Ask, HeldView,
+        held::{Condition, Held},
+    },
 };
-
-/// How a lease stands with its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// Renewable.
-    Sound,
-    /// An operator broke it: it runs out.
-    Broken,
-    /// Its holder gave it back, but it stays for its minimum hold.
-    Kept,
-}
 
 #[derive(Debug)]
 pub(super) struct Hold {
@@ -67,20 +59,8 @@ impl Hold {
         }
     }
 
-    pub(super) fn mode(&self) -> Mode {
-        self.mode.get()
-    }
-
     pub(super) fn block(&self) -> Block {
         Block { first: self.first, len: self.fences }
-    }
-
-    pub(super) fn slot(&self) -> Option<u32> {
-        self.rare.as_ref()?.slot
-    }
-
-    pub(super) fn is_live(&self, now: Moment) -> bool {
-        now < self.expires
     }
 
     /// Moves its end, never to an earlier moment: a renewal for a shorter time, or an ask that was long under way, must
@@ -91,14 +71,6 @@ impl Hold {
 
     pub(super) fn set_ttl(&mut self, ttl: Duration) {
         self.ttl_ms = millis(ttl);
-    }
-
-    /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
-    pub(super) fn blocks_until(&self) -> Moment {
-        match (self.condition, &self.rare) {
-            (Condition::Sound | Condition::Broken, Some(rare)) => self.expires + rare.lock_delay,
-            (Condition::Kept, _) | (_, None) => self.expires,
-        }
     }
 
     pub(super) fn view(&self, now: Moment) -> HeldView {
@@ -114,6 +86,27 @@ impl Hold {
             value: self.rare.as_ref().and_then(|rare| rare.value.clone()),
             ending: self.condition != Condition::Sound,
         }
+    }
+}
+
+impl Held for Hold {
+    fn token(&self) -> &Token {
+        &self.token
+    }
+    fn mode(&self) -> Mode {
+        self.mode.get()
+    }
+    fn slot(&self) -> Option<u32> {
+        self.rare.as_ref()?.slot
+    }
+    fn condition(&self) -> Condition {
+        self.condition
+    }
+    fn expires(&self) -> Moment {
+        self.expires
+    }
+    fn lock_delay(&self) -> Duration {
+        self.rare.as_ref().map_or(Duration::ZERO, |rare| rare.lock_delay)
     }
 }
 

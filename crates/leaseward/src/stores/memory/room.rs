@@ -6,10 +6,14 @@ use smallvec::SmallVec;
 
 use super::hold::{Hold, Holds};
 use crate::{
-    Holder, Mode, Name, Token,
+    Name, Token,
     clock::Moment,
     rules::{self, Rule},
-    store::{Ask, Standing, WaiterView, timing},
+    store::{
+        Ask, WaiterView,
+        held::{self, Held},
+        timing,
+    },
 };
 
 /// Which client of the space a waiter belongs to.
@@ -113,7 +117,7 @@ impl Room {
         loop {
             let front = self.queue.as_ref()?.front()?;
             let is_dead = front.expires <= now;
-            if !is_dead && !self.admits(front.ask.mode) {
+            if !is_dead && !held::admits(&self.holds, front.ask.mode) {
                 return None;
             }
             let place = self.queue.as_mut()?.pop_front()?;
@@ -121,45 +125,6 @@ impl Room {
                 return Some(place);
             }
             dead.push(place);
-        }
-    }
-
-    /// Whether the present holders leave room for one more of this mode.
-    pub(super) fn admits(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Exclusive => self.holds.is_empty(),
-            Mode::Shared => self.holds.iter().all(|hold| hold.mode() == Mode::Shared),
-            Mode::Permit { capacity } => {
-                self.holds.iter().all(|hold| hold.mode() == mode)
-                    && self.holds.len() < usize::try_from(capacity).unwrap_or(usize::MAX)
-            }
-        }
-    }
-
-    /// The capacity in force, if it is another than the one asked for.
-    pub(super) fn other_capacity(&self, mode: Mode) -> Option<u32> {
-        let Mode::Permit { capacity: asked } = mode else { return None };
-        self.holds.iter().find_map(|hold| match hold.mode() {
-            Mode::Permit { capacity } if capacity != asked => Some(capacity),
-            _ => None,
-        })
-    }
-
-    /// The smallest permit nobody has.
-    pub(super) fn free_slot(&self, mode: Mode) -> Option<u32> {
-        let Mode::Permit { capacity } = mode else { return None };
-        (0..capacity).find(|slot| self.holds.iter().all(|hold| hold.slot() != Some(*slot)))
-    }
-
-    /// Why the name is not free for somebody with so many before them.
-    pub(super) fn standing(&self, ahead: u32, now: Moment) -> Standing {
-        let first = self.holds.iter().min_by_key(|hold| hold.blocks_until());
-        Standing {
-            holder: first.map(|hold| {
-                Holder::new(hold.token.who().clone(), hold.mode(), Some(hold.expires.since(now)))
-            }),
-            free_in: first.map(|hold| hold.blocks_until().since(now)),
-            ahead,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    hold::{Condition, Hold},
+    hold::Hold,
     room::{ClientId, Place, Room},
     rooms::Rooms,
 };
@@ -13,7 +13,9 @@ use crate::{
     rules::{self, Rule},
     store::{
         self, Answer, Ask, Break, Broken, Evidence, Grant, IfBusy, LockView, Observation, Observed,
-        Operation, Place as PlaceReply, Push, Query, Release, Renew, Renewal, Reply, timing,
+        Operation, Place as PlaceReply, Push, Query, Release, Renew, Renewal, Reply,
+        held::{self, Condition, Held},
+        timing,
     },
 };
 
@@ -88,7 +90,7 @@ impl Space {
         if let Some(hold) = room.hold_of(&ask.token) {
             return Ok(ask_again(hold, &ask, waiters, now));
         }
-        if let Some(capacity) = room.other_capacity(ask.mode) {
+        if let Some(capacity) = held::other_capacity(&room.holds, ask.mode) {
             room.remove_place(&ask.token);
             return Err(store::capacity_error(&name, capacity));
         }
@@ -96,16 +98,16 @@ impl Space {
         if let Some((ahead, place)) = room.place_of(&ask.token) {
             place.expires = now.moment + timing::place_ttl(ask.ttl);
             place.ask = ask;
-            let standing = room.standing(ahead, now.moment);
+            let standing = held::standing(&room.holds, ahead, now.moment);
             return Ok(Reply::Queued(PlaceReply { last_fence, standing }));
         }
-        if waiters == 0 && room.admits(ask.mode) {
+        if waiters == 0 && held::admits(&room.holds, ask.mode) {
             let ttl = ask.ttl;
             let hold = admit(room, &ask, ttl, &mut self.last, now);
             effects.see(now, &name, Observed::Granted, &ask.token, Some(hold.blocks[0].first));
             return Ok(Reply::Granted(hold));
         }
-        let standing = room.standing(waiters, now.moment);
+        let standing = held::standing(&room.holds, waiters, now.moment);
         match ask.if_busy {
             IfBusy::Tell => Ok(Reply::Busy(standing)),
             IfBusy::Queue => {
@@ -123,8 +125,8 @@ impl Space {
             settle(room, name, &mut self.last, now, effects);
             let is_ours =
                 room.hold_of(&ask.token).is_some_and(|hold| hold.condition == Condition::Sound);
-            if !is_ours && (room.waiters() > 0 || !room.admits(ask.mode)) {
-                return Ok(Reply::Busy(room.standing(room.waiters(), now.moment)));
+            if !is_ours && (room.waiters() > 0 || !held::admits(&room.holds, ask.mode)) {
+                return Ok(Reply::Busy(held::standing(&room.holds, room.waiters(), now.moment)));
             }
         }
         let mut all = Grant {
@@ -158,30 +160,20 @@ impl Space {
         };
         settle(room, &renew.name, &mut self.last, now, effects);
         let waiters = room.waiters();
-        match room.hold_of(&renew.token) {
-            None => Reply::NotYours(LostReason::NotOurs),
-            Some(hold) if hold.condition == Condition::Broken => {
-                Reply::NotYours(LostReason::Broken)
-            }
-            Some(hold) if !hold.is_live(now.moment) || hold.condition == Condition::Kept => {
-                Reply::NotYours(LostReason::NotOurs)
-            }
-            Some(hold) => {
-                hold.lasts_until(now.moment + renew.ttl);
-                hold.set_ttl(renew.ttl);
-                let block = (renew.block > 0 && waiters == 0).then(|| {
-                    let block = Block::after(self.last, now.wall_us, renew.block);
-                    self.last = block.last();
-                    block
-                });
-                Reply::Renewed(Renewal {
-                    ttl: renew.ttl,
-                    evidence: Evidence::ThisRequest,
-                    waiters,
-                    block,
-                })
-            }
+        let Some(hold) = room.hold_of(&renew.token) else {
+            return Reply::NotYours(LostReason::NotOurs);
+        };
+        if let Err(reason) = hold.lengthen(now.moment) {
+            return Reply::NotYours(reason);
         }
+        hold.lasts_until(now.moment + renew.ttl);
+        hold.set_ttl(renew.ttl);
+        let block = (renew.block > 0 && waiters == 0).then(|| {
+            let block = Block::after(self.last, now.wall_us, renew.block);
+            self.last = block.last();
+            block
+        });
+        Reply::Renewed(Renewal { ttl: renew.ttl, evidence: Evidence::ThisRequest, waiters, block })
     }
 
     fn release(&mut self, release: &Release, now: Now, effects: &mut Effects) -> Reply {
@@ -294,11 +286,11 @@ fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mu
 
 /// Gives a lease; the room must admit it.
 fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) -> Grant {
-    debug_assert!(room.admits(ask.mode), "BUG: the room is not free");
+    debug_assert!(held::admits(&room.holds, ask.mode), "BUG: the room is not free");
     let len = if ask.mode == Mode::Exclusive { ask.block } else { 1 };
     let block = Block::after(*last, now.wall_us, len);
     *last = block.last();
-    let slot = room.free_slot(ask.mode);
+    let slot = held::free_slot(&room.holds, ask.mode);
     room.holds.push(Hold::new(ask, block, slot, now.moment, now.moment + ttl));
     Grant {
         blocks: smallvec::smallvec![block],
@@ -311,24 +303,20 @@ fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) 
 
 /// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
 fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
-    match hold.condition {
-        Condition::Broken => Reply::Gone(LostReason::Broken),
-        Condition::Kept => Reply::Gone(LostReason::NotOurs),
-        Condition::Sound if !hold.is_live(now.moment) => Reply::Gone(LostReason::Expired),
-        Condition::Sound => {
-            if rules::on(Rule::R4) {
-                hold.lasts_until(now.moment + ask.ttl);
-            }
-            hold.set_ttl(ask.ttl);
-            Reply::Granted(Grant {
-                blocks: smallvec::smallvec![hold.block()],
-                slot: hold.slot(),
-                ttl: ask.ttl,
-                evidence: Evidence::ThisRequest,
-                waiters,
-            })
-        }
+    if let Err(reason) = hold.lengthen(now.moment) {
+        return Reply::Gone(reason);
     }
+    if rules::on(Rule::R4) {
+        hold.lasts_until(now.moment + ask.ttl);
+    }
+    hold.set_ttl(ask.ttl);
+    Reply::Granted(Grant {
+        blocks: smallvec::smallvec![hold.block()],
+        slot: hold.slot(),
+        ttl: ask.ttl,
+        evidence: Evidence::ThisRequest,
+        waiters,
+    })
 }
 
 fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) -> Reply {

@@ -5,12 +5,16 @@ use smallvec::SmallVec;
 
 use super::{
     room::Room,
-    row::{self, Condition, Wish},
+    row::{self, Wish},
     turn::Turn,
 };
 use crate::{
     LostReason,
-    store::{self, Answer, Ask, Evidence, Grant, IfBusy, Place as PlaceReply, Reply, timing},
+    store::{
+        self, Answer, Ask, Evidence, Grant, IfBusy, Place as PlaceReply, Reply,
+        held::{self, Condition, Held},
+        timing,
+    },
 };
 
 impl Turn<'_> {
@@ -27,20 +31,20 @@ impl Turn<'_> {
         if room.hold_of(&ask.token).is_some() {
             return self.ask_again(room, ask).map(Ok);
         }
-        if let Some(capacity) = room.other_capacity(ask.mode) {
+        if let Some(capacity) = held::other_capacity(&room.holds, ask.mode) {
             self.remove_place(room, &ask.token)?;
             return Ok(Err(store::capacity_error(&room.name, capacity)));
         }
         let last_fence = self.last_fence();
         if let Some((seq, ahead)) = self.place_of(room, &ask.token)? {
             self.refresh_place(room, seq, ask)?;
-            let standing = room.standing(ahead, now);
+            let standing = held::standing(&room.holds, ahead, now);
             return Ok(Ok(Reply::Queued(PlaceReply { last_fence, standing })));
         }
-        if room.waiters == 0 && room.admits(ask.mode) {
+        if room.waiters == 0 && held::admits(&room.holds, ask.mode) {
             return Ok(Ok(Reply::Granted(self.admit(room, &Wish::from(ask), ask.ttl, None)?)));
         }
-        let standing = room.standing(room.waiters, now);
+        let standing = held::standing(&room.holds, room.waiters, now);
         match ask.if_busy {
             IfBusy::Tell => Ok(Ok(Reply::Busy(standing))),
             IfBusy::Queue => {
@@ -58,23 +62,19 @@ impl Turn<'_> {
             return Ok(Reply::Gone(LostReason::NotOurs));
         };
         let hold = &mut room.holds[at];
-        match hold.condition {
-            Condition::Broken => Ok(Reply::Gone(LostReason::Broken)),
-            Condition::Kept => Ok(Reply::Gone(LostReason::NotOurs)),
-            Condition::Sound if !hold.is_live(now) => Ok(Reply::Gone(LostReason::Expired)),
-            Condition::Sound => {
-                hold.lasts_until(now + ask.ttl);
-                hold.ttl_ms = row::millis(ask.ttl);
-                self.update_hold(&room.name, hold)?;
-                Ok(Reply::Granted(Grant {
-                    blocks: smallvec::smallvec![hold.block],
-                    slot: hold.slot,
-                    ttl: ask.ttl,
-                    evidence: Evidence::ThisRequest,
-                    waiters,
-                }))
-            }
+        if let Err(reason) = hold.lengthen(now) {
+            return Ok(Reply::Gone(reason));
         }
+        hold.lasts_until(now + ask.ttl);
+        hold.ttl_ms = row::millis(ask.ttl);
+        self.update_hold(&room.name, hold)?;
+        Ok(Reply::Granted(Grant {
+            blocks: smallvec::smallvec![hold.block],
+            slot: hold.slot,
+            ttl: ask.ttl,
+            evidence: Evidence::ThisRequest,
+            waiters,
+        }))
     }
 
     /// All names or none; never queues.
@@ -85,8 +85,8 @@ impl Turn<'_> {
             let mut room = self.enter(name)?;
             let is_ours =
                 room.hold_of(&ask.token).is_some_and(|hold| hold.condition == Condition::Sound);
-            if !is_ours && (room.waiters > 0 || !room.admits(ask.mode)) {
-                return Ok(Ok(Reply::Busy(room.standing(room.waiters, now))));
+            if !is_ours && (room.waiters > 0 || !held::admits(&room.holds, ask.mode)) {
+                return Ok(Ok(Reply::Busy(held::standing(&room.holds, room.waiters, now))));
             }
             rooms.push(room);
         }

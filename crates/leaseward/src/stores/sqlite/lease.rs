@@ -4,12 +4,15 @@ use rusqlite::{Result as SqlResult, params};
 
 use super::{
     room::Room,
-    row::{self, Condition},
+    row::{self},
     turn::Turn,
 };
 use crate::{
     LostReason,
-    store::{Break, Broken, Evidence, Release, Renew, Renewal, Reply},
+    store::{
+        Break, Broken, Evidence, Release, Renew, Renewal, Reply,
+        held::{Condition, Held},
+    },
 };
 
 impl Turn<'_> {
@@ -22,26 +25,21 @@ impl Turn<'_> {
 
     fn renew_in(&mut self, room: &mut Room, renew: &Renew) -> SqlResult<Reply> {
         let (now, waiters) = (self.now.moment, room.waiters);
-        match room.hold_of(&renew.token) {
-            None => Ok(Reply::NotYours(LostReason::NotOurs)),
-            Some(hold) if hold.condition == Condition::Broken => {
-                Ok(Reply::NotYours(LostReason::Broken))
-            }
-            Some(hold) if !hold.is_live(now) || hold.condition == Condition::Kept => {
-                Ok(Reply::NotYours(LostReason::NotOurs))
-            }
-            Some(hold) => {
-                hold.lasts_until(now + renew.ttl);
-                hold.ttl_ms = row::millis(renew.ttl);
-                self.update_hold(&renew.name, hold)?;
-                Ok(Reply::Renewed(Renewal {
-                    ttl: renew.ttl,
-                    evidence: Evidence::ThisRequest,
-                    waiters,
-                    block: (renew.block > 0 && waiters == 0).then(|| self.reserve(renew.block)),
-                }))
-            }
+        let Some(hold) = room.hold_of(&renew.token) else {
+            return Ok(Reply::NotYours(LostReason::NotOurs));
+        };
+        if let Err(reason) = hold.lengthen(now) {
+            return Ok(Reply::NotYours(reason));
         }
+        hold.lasts_until(now + renew.ttl);
+        hold.ttl_ms = row::millis(renew.ttl);
+        self.update_hold(&renew.name, hold)?;
+        Ok(Reply::Renewed(Renewal {
+            ttl: renew.ttl,
+            evidence: Evidence::ThisRequest,
+            waiters,
+            block: (renew.block > 0 && waiters == 0).then(|| self.reserve(renew.block)),
+        }))
     }
 
     pub(super) fn release(&mut self, release: &Release) -> SqlResult<Reply> {

@@ -7,19 +7,11 @@ use rusqlite::{Result as SqlResult, Row, types::Type};
 use crate::{
     Block, Fence, Mode, Name, Token, Value,
     clock::Moment,
-    store::{Ask, HeldView, WaiterView},
+    store::{
+        Ask, HeldView, WaiterView,
+        held::{Condition, Held},
+    },
 };
-
-/// How a lease stands with its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// Renewable.
-    Sound,
-    /// An operator broke it: it runs out.
-    Broken,
-    /// Its holder gave it back, but it stays for its minimum hold.
-    Kept,
-}
 
 /// A lease.
 #[derive(Clone, Debug)]
@@ -63,23 +55,9 @@ impl Hold {
         })
     }
 
-    pub(super) fn is_live(&self, now: Moment) -> bool {
-        now < self.expires
-    }
-
     /// Moves its end, never to an earlier moment: its holder has been promised the later one.
     pub(super) fn lasts_until(&mut self, moment: Moment) {
         self.expires = self.expires.max(moment);
-    }
-
-    /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
-    pub(super) fn blocks_until(&self) -> Moment {
-        match self.condition {
-            Condition::Kept => self.expires,
-            Condition::Sound | Condition::Broken => {
-                self.expires + Duration::from_millis(self.delay_ms.into())
-            }
-        }
     }
 
     pub(super) fn view(&self, value: Option<Value>, now: Moment) -> HeldView {
@@ -95,6 +73,27 @@ impl Hold {
             value,
             ending: self.condition != Condition::Sound,
         }
+    }
+}
+
+impl Held for Hold {
+    fn token(&self) -> &Token {
+        &self.token
+    }
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+    fn slot(&self) -> Option<u32> {
+        self.slot
+    }
+    fn condition(&self) -> Condition {
+        self.condition
+    }
+    fn expires(&self) -> Moment {
+        self.expires
+    }
+    fn lock_delay(&self) -> Duration {
+        Duration::from_millis(self.delay_ms.into())
     }
 }
 

@@ -6,12 +6,16 @@ use rusqlite::{OptionalExtension, Result as SqlResult, params};
 
 use super::{
     room::Room,
-    row::{self, Condition, Hold, Place, Wish, place_columns},
+    row::{self, Hold, Place, Wish, place_columns},
     turn::Turn,
 };
 use crate::{
     Mode, Name, Token,
-    store::{Evidence, Grant, Push, timing},
+    store::{
+        Evidence, Grant, Push,
+        held::{self, Condition, Held},
+        timing,
+    },
 };
 
 impl Turn<'_> {
@@ -49,7 +53,7 @@ impl Turn<'_> {
                 None => self.front(room)?,
             };
             let is_dead = front.expires <= self.now.moment;
-            if !is_dead && !room.admits(front.wish.mode) {
+            if !is_dead && !held::admits(&room.holds, front.wish.mode) {
                 room.front = Some(front);
                 return Ok(None);
             }
@@ -83,13 +87,13 @@ impl Turn<'_> {
         ttl: Duration,
         handed_to: Option<i64>,
     ) -> SqlResult<Grant> {
-        debug_assert!(room.admits(wish.mode), "BUG: the room is not free");
+        debug_assert!(held::admits(&room.holds, wish.mode), "BUG: the room is not free");
         let block = self.reserve(if wish.mode == Mode::Exclusive { wish.block } else { 1 });
         let hold = Hold {
             token: wish.token.clone(),
             mode: wish.mode,
             block,
-            slot: room.free_slot(wish.mode),
+            slot: held::free_slot(&room.holds, wish.mode),
             condition: Condition::Sound,
             ttl_ms: row::millis(wish.ttl),
             delay_ms: wish.delay_ms,
