@@ -15,11 +15,13 @@ use tokio::sync::oneshot;
 use crate::{
     Case, Fixture, Kind, Need,
     case::case,
-    support::{Heard, LONG, SHORT, Witness, asking, granted, join, on_own_runtime, queue_of, view},
+    support::{
+        Heard, LONG, SHORT, Witness, asking, granted, join, on_own_runtime, queue_of, take, view,
+    },
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(passes_on_with_growing_fences, Need::Blocks),
+    case!(passes_on_with_growing_fences, Need::Blocks).timed(),
     case!(ends_when_another_client_waits, Need::Blocks),
     case!(ends_its_turn_when_another_client_waits, Need::Blocks, Need::Queue).timed(),
     case!(inherits_the_deadline, Need::Blocks).timed(),
@@ -30,6 +32,7 @@ pub(super) const CASES: &[Case] = &[
 async fn passes_on_with_growing_fences(fixture: &Fixture) {
     const WAITERS: usize = 10;
     let (locks, line) = fixture.faulty().await;
+    let other = fixture.client().await;
     let heard = Heard::of(&locks);
     let witness = Arc::new(Witness::default());
     let held = locks.lock("x").ttl(LONG).acquire().await.expect("free");
@@ -54,6 +57,8 @@ async fn passes_on_with_growing_fences(fixture: &Fixture) {
     }
     assert_eq!(line.seen(Kind::Ask), 1, "the store was asked once for all of them");
     assert_eq!(line.seen(Kind::Release), 1);
+    // R10: every fence used was reserved, so the store gives none of them to anybody else.
+    drop(witness.enter(take(&other.lock("x")).await.fence()));
 }
 
 async fn ends_when_another_client_waits(fixture: &Fixture) {
@@ -106,9 +111,10 @@ async fn ends_its_turn_when_another_client_waits(fixture: &Fixture) {
         });
     }
     heard.nth(EventKind::Waiting, LOCAL).await;
+    // Passing it on reserves fences for all who wait here; only then does the other one come.
+    held.release().await.expect("passed on");
     let waiting = asking(other.lock("x").ttl(LONG));
     queue_of(&other, "x", 1).await;
-    held.release().await.expect("passed on");
     assert!(granted(waiting).await.is_held());
     let served = served.load(Ordering::SeqCst);
     assert!((1..LOCAL).contains(&served), "{served} of {LOCAL} were served first");

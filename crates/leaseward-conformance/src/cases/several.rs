@@ -7,11 +7,12 @@ use leaseward::{ErrorKind, Locks, LostReason, MultiAttempt, MultiGuard, Release}
 use crate::{
     Case, Fate, Fixture, Kind, Need,
     case::case,
-    support::{LONG, SHORT, Witness, cancel, eventually, queue_of, take, view},
+    support::{LONG, SHORT, Witness, asking, cancel, eventually, granted, queue_of, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(a_try_takes_all_or_none, Need::SeveralNames),
+    case!(a_try_overtakes_nobody, Need::SeveralNames, Need::Shared, Need::Queue),
     case!(opposite_orders_never_deadlock),
     case!(given_back_on_time_out).timed(),
     case!(given_back_when_cancelled, Need::Queue),
@@ -45,6 +46,17 @@ async fn a_try_takes_all_or_none(fixture: &Fixture) {
     assert!(all.is_held());
     assert_eq!(all.release().await.expect("given back"), Release::Released);
     all_granted(&one, &["a", "b", "c"]).await.release().await.expect("given back");
+}
+
+async fn a_try_overtakes_nobody(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let reader = take(&one.lock("b").shared().ttl(LONG)).await;
+    let writer = asking(other.lock("b").ttl(LONG));
+    queue_of(&one, "b", 1).await;
+    let attempt = one.all(["a", "b"]).shared().ttl(LONG).try_acquire().await.expect("answered");
+    assert!(matches!(attempt, MultiAttempt::Busy(_)), "the writer came first");
+    reader.release().await.expect("given back");
+    assert!(granted(writer).await.is_held());
 }
 
 const SETS: [[&str; 2]; 6] =
