@@ -112,8 +112,7 @@ async fn driven(fixture: &Fixture) -> Fence {
         driver.await.expect("drives");
     }
     locks.shutdown().await;
-    let highest = *highest.lock();
-    highest
+    *highest.lock()
 }
 
 async fn grows_across_a_restart_at_full_speed(fixture: &Fixture) {
