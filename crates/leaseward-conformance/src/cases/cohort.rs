@@ -22,6 +22,7 @@ use crate::{
 
 pub(super) const CASES: &[Case] = &[
     case!(passes_on_with_growing_fences, Need::Blocks).timed(),
+    case!(uses_no_fences_nobody_reserved, Need::Blocks).timed(),
     case!(ends_when_another_client_waits, Need::Blocks),
     case!(ends_its_turn_when_another_client_waits, Need::Blocks, Need::Queue).timed(),
     case!(inherits_the_deadline, Need::Blocks).timed(),
@@ -57,7 +58,23 @@ async fn passes_on_with_growing_fences(fixture: &Fixture) {
     }
     assert_eq!(line.seen(Kind::Ask), 1, "the store was asked once for all of them");
     assert_eq!(line.seen(Kind::Release), 1);
-    // R10: every fence used was reserved, so the store gives none of them to anybody else.
+    drop(witness.enter(take(&other.lock("x")).await.fence()));
+}
+
+/// Rule R10: without renewals no further fences can be reserved, so the lease goes back with its only one.
+async fn uses_no_fences_nobody_reserved(fixture: &Fixture) {
+    let (locks, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&locks);
+    let witness = Witness::default();
+    let lock = locks.lock("x").ttl(LONG).no_renewal();
+    let first = take(&lock).await;
+    drop(witness.enter(first.fence()));
+    let second = asking(lock);
+    heard.first(EventKind::Waiting).await;
+    first.release().await.expect("given back");
+    let second = granted(second).await;
+    drop(witness.enter(second.fence()));
+    second.release().await.expect("given back");
     drop(witness.enter(take(&other.lock("x")).await.fence()));
 }
 

@@ -90,7 +90,7 @@ fn names(views: &[LockView]) -> Vec<&str> {
 async fn pages_by_prefix(fixture: &Fixture) {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let mut guards = Vec::new();
-    for name in ["b:2", "a:3", "a:1", "a:2", "c", "a"] {
+    for name in ["b:2", "a:3", "a:1", "a:2", "c", "a", "ba:1"] {
         guards.push(take(&one.lock(name).ttl(LONG)).await);
     }
     let page = |after: Option<&str>| Query::Prefix {
@@ -104,7 +104,7 @@ async fn pages_by_prefix(fixture: &Fixture) {
     assert_eq!(names(&second), ["a:3"]);
     assert!(other.inspect(page(Some("a:3"))).await.expect("answered").is_empty());
     let all = other.inspect(Query::all()).await.expect("answered");
-    assert_eq!(names(&all), ["a", "a:1", "a:2", "a:3", "b:2", "c"]);
+    assert_eq!(names(&all), ["a", "a:1", "a:2", "a:3", "b:2", "ba:1", "c"]);
 }
 
 async fn a_prefix_is_no_pattern(fixture: &Fixture) {
