@@ -266,16 +266,14 @@ impl Guard {
     /// # Cancel safety
     /// Cancelled, the lease is still given back, but nobody learns what became of it.
     pub async fn release(self) -> Result<Release, Error> {
-        let (engine, bid) = (self.lease.engine.clone(), self.lease.bid.clone());
+        let Lease { engine, bid, fence } = &self.lease;
         let now = engine.clock.now();
         let held = now.since(self.since());
-        bid.clear_fence(self.fence());
-        let outcome = engine.release(&bid, now).await;
+        bid.clear_fence(*fence);
+        let outcome = engine.release(bid, now).await;
         match &outcome {
-            Ok(Release::Released) => engine.events.released(&bid, self.fence(), held),
-            Ok(Release::AlreadyExpired) => {
-                engine.events.expired_before_release(&bid, self.fence(), held);
-            }
+            Ok(Release::Released) => engine.events.released(bid, *fence, held),
+            Ok(Release::AlreadyExpired) => engine.events.expired_before_release(bid, *fence, held),
             Err(_) => {}
         }
         outcome

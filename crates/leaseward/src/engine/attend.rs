@@ -26,11 +26,19 @@ const RETRY_SHARE: u32 = 8;
 const DANGER_SHARE: u32 = 4;
 
 impl Engine {
-    /// A lease outlived the nursery: from now on it stands in the queue.
-    pub(super) fn leave_nursery(&self, bid: &Arc<Bid>) {
+    /// The leases that have outlived their beginning and do not stand in the queue yet.
+    pub(super) fn grown(&self) -> Vec<Arc<Bid>> {
+        self.table.select(|bid| {
+            let state = bid.state.lock();
+            state.claim.is_held() && state.kept == Kept::Nowhere
+        })
+    }
+
+    /// Puts such a lease into the queue, if it is still held.
+    pub(super) fn put_in_queue(&self, bid: &Arc<Bid>) {
         let _shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
-        if matches!(state.kept, Kept::Nursery { .. }) {
+        if state.claim.is_held() && state.kept == Kept::Nowhere {
             let due = state.due;
             self.keeper.schedule(bid, &mut state, due);
         }

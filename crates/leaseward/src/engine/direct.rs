@@ -20,7 +20,12 @@ use crate::{
 /// What came of sending an operation the short way.
 pub(super) enum Direct {
     /// The store has answered.
-    Answered(Moment, Answer),
+    Answered {
+        sent: Moment,
+        answer: Answer,
+        /// When the answer was there.
+        now: Moment,
+    },
     /// The store needs longer: follow it, or the answer is lost.
     UnderWay(UnderWay),
     /// The lane is in use: the operation has to join the next batch.
@@ -41,8 +46,9 @@ impl Engine {
         operation: Operation,
         sent: Moment,
     ) -> Direct {
-        if let Some(answer) = self.answer_now(&operation) {
-            return Direct::Answered(sent, answer);
+        if let Some(answer) = self.answer_now(&operation, sent) {
+            // It took less than reading the clock does.
+            return Direct::Answered { sent, answer, now: sent };
         }
         let lane = self.lane(which);
         if self.wants_gathering() || !lane.claim_idle_seat() {
@@ -58,15 +64,15 @@ impl Engine {
                 }
                 let answer = answers.pop().expect("BUG: a store answers every operation");
                 self.note_health(answer.as_ref().err());
-                Direct::Answered(sent, answer)
+                Direct::Answered { sent, answer, now: self.clock.now() }
             }
         }
     }
 
     /// The answer of a store that has it at once. It gains nothing by batches: no lane is needed, and nothing waits in
     /// one that this could overtake for long.
-    pub(super) fn answer_now(&self, operation: &Operation) -> Option<Answer> {
-        let answer = self.store.answer_now(operation)?;
+    pub(super) fn answer_now(&self, operation: &Operation, now: Moment) -> Option<Answer> {
+        let answer = self.store.answer_now(operation, now)?;
         self.note_health(answer.as_ref().err());
         Some(answer)
     }

@@ -263,7 +263,8 @@ impl Engine {
         mut state: MutexGuard<'_, BidState>,
     ) {
         debug_assert!(state.claim.is_ended(), "BUG: buried alive");
-        self.keeper.forget(&mut state);
+        // What the keeper's queue has of it goes when its time comes.
+        state.due = Moment::NEVER;
         drop(state);
         shard.remove(bid);
         self.live.fetch_sub(1, Ordering::Relaxed);

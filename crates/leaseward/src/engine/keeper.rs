@@ -1,8 +1,9 @@
 //! The one timer of a store's client: renewals, refreshes of places, dangers, deadlines.
 //!
-//! No task and no timer per lease. Most leases are released long before anything is due, so a new one is only laid in
-//! the *nursery*, which costs a few nanoseconds; what is still there when half its time is over moves to a queue
-//! ordered by time. Renewal moments are rounded to a grid, so that thousands of leases are renewed in few batches.
+//! No task and no timer per lease. Most leases are released long before anything is due, so a new one costs the keeper
+//! nothing but a look at when it wakes: once half the time of the newest is over it goes through the table and puts what
+//! is still held into a queue ordered by time. Renewal moments are rounded to a grid, so that thousands of leases are
+//! renewed in few batches.
 //!
 //! A bid has one live entry in that queue, never later than it is due: what comes too early is put back. So a bid that
 //! is put off again and again, as by every renewal, leaves nothing behind.
@@ -26,8 +27,8 @@ use super::{
 };
 use crate::clock::{Clock, Moment};
 
-/// Leases due sooner than this skip the nursery.
-const NURSERY_MIN: Duration = Duration::from_millis(10);
+/// Leases due sooner than this go into the queue at once.
+const SWEEP_MIN: Duration = Duration::from_millis(10);
 
 /// Renewals of one interval fall on this many moments at most.
 const GRID: u32 = 64;
@@ -35,57 +36,24 @@ const GRID: u32 = 64;
 /// Where the keeper has a bid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
+    /// Not in the queue: found by the next sweep, if it is held by then.
     Nowhere,
-    /// In the nursery. The epoch tells a place in an earlier nursery from one in this.
-    Nursery {
-        epoch: u32,
-        at: u32,
-    },
     /// In the queue, to be looked at then. What the queue has of it for another moment is stale.
     Queue(Moment),
 }
 
 pub(crate) struct Keeper {
     queues: Mutex<Queues>,
+    /// When the table is gone through for leases that have outlived their beginning.
+    sweep_at: AtomicU64,
     /// When the keeper wakes by itself, so that nobody wakes it needlessly.
     planned: AtomicU64,
     wake: Notify,
 }
 
 struct Queues {
-    nursery: Nursery,
-    epoch: u32,
-    /// When the nursery is gone through.
-    sweep_at: Moment,
     heap: BinaryHeap<Reverse<Due>>,
     closed: bool,
-}
-
-/// One word a lease, which a slab of links would double.
-#[derive(Default)]
-struct Nursery {
-    places: Vec<Option<Arc<Bid>>>,
-    free: Vec<u32>,
-}
-
-impl Nursery {
-    fn lay(&mut self, bid: Arc<Bid>) -> u32 {
-        if let Some(at) = self.free.pop() {
-            self.places[index(at)] = Some(bid);
-            return at;
-        }
-        self.places.push(Some(bid));
-        u32::try_from(self.places.len() - 1).expect("BUG: four billion leases")
-    }
-
-    fn take(&mut self, at: u32) {
-        self.places[index(at)] = None;
-        self.free.push(at);
-    }
-}
-
-fn index(at: u32) -> usize {
-    usize::try_from(at).expect("BUG: an index")
 }
 
 /// A bid to be looked at, and the moment it stood in the queue for.
@@ -108,11 +76,11 @@ impl Ord for Due {
     }
 }
 
-/// What is due, and what has outgrown the nursery.
+/// What is to be done now.
 #[derive(Default)]
 struct Round {
     due: Vec<Due>,
-    grown: Vec<Option<Arc<Bid>>>,
+    sweeps: bool,
     closed: bool,
 }
 
@@ -125,13 +93,8 @@ pub(crate) fn on_grid(at: Moment, interval: Duration) -> Moment {
 impl Keeper {
     pub(crate) fn new() -> Self {
         Self {
-            queues: Mutex::new(Queues {
-                nursery: Nursery::default(),
-                epoch: 0,
-                sweep_at: Moment::NEVER,
-                heap: BinaryHeap::new(),
-                closed: false,
-            }),
+            queues: Mutex::new(Queues { heap: BinaryHeap::new(), closed: false }),
+            sweep_at: AtomicU64::new(u64::MAX),
             planned: AtomicU64::new(u64::MAX),
             wake: Notify::new(),
         }
@@ -140,17 +103,15 @@ impl Keeper {
     /// Takes care of a lease that has just begun.
     pub(crate) fn adopt(&self, bid: &Arc<Bid>, state: &mut BidState, due: Moment, now: Moment) {
         let ahead = due.since(now);
-        if ahead < NURSERY_MIN || state.kept != Kept::Nowhere {
+        if ahead < SWEEP_MIN || state.kept != Kept::Nowhere {
             return self.schedule(bid, state, due);
         }
         state.due = due;
         let sweep_at = now + ahead / 2;
-        let mut queues = self.queues.lock();
-        let at = queues.nursery.lay(bid.clone());
-        state.kept = Kept::Nursery { epoch: queues.epoch, at };
-        queues.sweep_at = queues.sweep_at.min(sweep_at);
-        drop(queues);
-        self.wake_by(sweep_at);
+        if sweep_at.as_nanos() < self.sweep_at.load(Ordering::Acquire) {
+            self.sweep_at.fetch_min(sweep_at.as_nanos(), Ordering::AcqRel);
+            self.wake_by(sweep_at);
+        }
     }
 
     /// Looks at a bid at a moment instead of whenever it was due before.
@@ -159,21 +120,9 @@ impl Keeper {
         if matches!(state.kept, Kept::Queue(at) if at <= due) {
             return;
         }
-        let mut queues = self.queues.lock();
-        queues.leave_nursery(state.kept);
-        queues.heap.push(Reverse(Due(due, bid.clone())));
-        drop(queues);
+        self.queues.lock().heap.push(Reverse(Due(due, bid.clone())));
         state.kept = Kept::Queue(due);
         self.wake_by(due);
-    }
-
-    /// Forgets a bid that has ended. What stands in the queue for it goes when its time comes.
-    pub(crate) fn forget(&self, state: &mut BidState) {
-        state.due = Moment::NEVER;
-        if matches!(state.kept, Kept::Nursery { .. }) {
-            self.queues.lock().leave_nursery(state.kept);
-            state.kept = Kept::Nowhere;
-        }
     }
 
     pub(crate) fn close(&self) {
@@ -191,7 +140,7 @@ impl Keeper {
     fn plan(&self) -> Moment {
         let queues = self.queues.lock();
         let first = queues.heap.peek().map_or(Moment::NEVER, |Reverse(due)| due.0);
-        let next = first.min(queues.sweep_at);
+        let next = first.min(Moment::from_nanos(self.sweep_at.load(Ordering::Acquire)));
         self.planned.store(next.as_nanos(), Ordering::Release);
         next
     }
@@ -201,10 +150,10 @@ impl Keeper {
         let mut round = Round::default();
         let mut queues = self.queues.lock();
         round.closed = queues.closed;
-        if queues.sweep_at <= now {
-            queues.sweep_at = Moment::NEVER;
-            queues.epoch = queues.epoch.wrapping_add(1);
-            round.grown = std::mem::take(&mut queues.nursery).places;
+        if self.sweep_at.load(Ordering::Acquire) <= now.as_nanos() {
+            // Before the table is looked at: a lease that begins from here on asks for a sweep of its own.
+            self.sweep_at.store(u64::MAX, Ordering::Release);
+            round.sweeps = true;
         }
         while round.due.len() < most
             && queues.heap.peek().is_some_and(|Reverse(due)| due.0 <= now)
@@ -236,24 +185,16 @@ impl Keeper {
             if round.closed {
                 return;
             }
-            for grown in round.grown.chunks(step) {
-                grown.iter().flatten().for_each(|bid| engine.leave_nursery(bid));
-                tokio::task::yield_now().await;
+            if round.sweeps {
+                for grown in engine.grown().chunks(step) {
+                    grown.iter().for_each(|bid| engine.put_in_queue(bid));
+                    tokio::task::yield_now().await;
+                }
             }
             if !round.due.is_empty() {
                 engine.attend(&round.due);
                 tokio::task::yield_now().await;
             }
-        }
-    }
-}
-
-impl Queues {
-    fn leave_nursery(&mut self, kept: Kept) {
-        if let Kept::Nursery { epoch, at } = kept
-            && epoch == self.epoch
-        {
-            self.nursery.take(at);
         }
     }
 }

@@ -269,7 +269,9 @@ impl Engine {
     /// next, and needs no task. Gives back any other job.
     fn release_now(self: &Arc<Self>, job: Job) -> Option<Job> {
         let Target::Forget(_) = &job.target else { return Some(job) };
-        let Some(answer) = self.answer_now(&job.operation) else { return Some(job) };
+        let Some(answer) = self.answer_now(&job.operation, self.clock.now()) else {
+            return Some(job);
+        };
         if let Target::Forget(release) = job.target {
             self.release_answered(*release, answer);
         }

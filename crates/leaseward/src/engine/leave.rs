@@ -177,7 +177,7 @@ impl Engine {
             Left::Lost => Ok(Release::AlreadyExpired),
             Left::GiveBack(release, asks) => {
                 let operation = Operation::Release(release);
-                let at_once = if asks.is_empty() { self.answer_now(&operation) } else { None };
+                let at_once = if asks.is_empty() { self.answer_now(&operation, now) } else { None };
                 match at_once {
                     Some(Ok(Reply::Released)) => Ok(Release::Released),
                     Some(Ok(_)) => Ok(Release::AlreadyExpired),

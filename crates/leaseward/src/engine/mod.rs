@@ -32,7 +32,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -81,6 +81,8 @@ pub(crate) struct Engine {
     cohorts: bool,
     /// Bids there are.
     live: AtomicUsize,
+    /// Acquisitions so far, as far as fairness to other tasks needs to know.
+    acquisitions: AtomicU32,
     next_waiter: AtomicU64,
     closed: AtomicBool,
 }
@@ -115,6 +117,7 @@ impl Engine {
             random: Mutex::new(random),
             cohorts: settings.cohorts,
             live: AtomicUsize::new(0),
+            acquisitions: AtomicU32::new(0),
             next_waiter: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             store,

@@ -55,7 +55,7 @@ impl Engine {
         };
         if followed_by.is_empty() {
             match self.send_direct(which, operation, now) {
-                Direct::Answered(sent, answer) => return Some((sent, answer)),
+                Direct::Answered { sent, answer, .. } => return Some((sent, answer)),
                 Direct::UnderWay(under_way) => {
                     let (target, mut told) = self.teller(undo);
                     self.follow_up(which, under_way, target).await;

@@ -73,12 +73,18 @@ impl Table {
 
     /// All bids there are, for shutdown and session loss.
     pub(crate) fn all(&self) -> Vec<Arc<Bid>> {
-        let mut all = Vec::new();
+        self.select(|_| true)
+    }
+
+    /// The bids that are wanted, by name: the order does not depend on how names hash.
+    pub(crate) fn select(&self, wanted: impl Fn(&Bid) -> bool) -> Vec<Arc<Bid>> {
+        let mut bids = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.lock().iter().flat_map(Bids::as_slice).cloned());
+            let shard = shard.lock();
+            bids.extend(shard.iter().flat_map(Bids::as_slice).filter(|bid| wanted(bid)).cloned());
         }
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
+        bids.sort_by(|a, b| a.name.cmp(&b.name));
+        bids
     }
 
     /// All bids on one name.

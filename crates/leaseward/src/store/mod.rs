@@ -24,7 +24,10 @@ pub use view::{
     Break, Broken, Finding, HeldView, LockView, Observation, Observed, Query, Severity, WaiterView,
 };
 
-use crate::{Error, ErrorKind, Name, clock::BoxFuture};
+use crate::{
+    Error, ErrorKind, Name,
+    clock::{BoxFuture, Moment},
+};
 
 /// Grants, extends and ends leases on names kept in one place.
 ///
@@ -65,9 +68,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one operation here and now, if that needs no waiting; `None` means: submit it.
     ///
     /// The same as a batch of one, without the cost of a batch and a future: worth it only for a store that answers in
-    /// less than a microsecond. An error means that nothing happened.
-    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
-        let _ = operation;
+    /// less than a microsecond. `now` was read a moment ago on the clock the store was opened with, so that it need not
+    /// be read again. An error means that nothing happened.
+    fn answer_now(&self, operation: &Operation, now: Moment) -> Option<Answer> {
+        let _ = (operation, now);
         None
     }
 

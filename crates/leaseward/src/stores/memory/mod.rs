@@ -11,7 +11,10 @@ pub(crate) mod space;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, LazyLock, Weak},
+    sync::{
+        Arc, LazyLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,7 +27,7 @@ use self::{
 };
 use crate::{
     Error, Fence,
-    clock::{BoxFuture, Clock},
+    clock::{BoxFuture, Clock, Moment},
     store::{
         Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, Observation,
         Observing, OpenContext, Operation, Push, PushSink, Query, Reach, Scheme, Store, StoreUrl,
@@ -65,6 +68,7 @@ struct Shared {
     space: Mutex<Space>,
     clients: Mutex<Vec<Option<PushSink>>>,
     observers: broadcast::Sender<Arc<Observation>>,
+    was_observed: AtomicBool,
 }
 
 impl Shared {
@@ -73,6 +77,7 @@ impl Shared {
             space: Mutex::default(),
             clients: Mutex::default(),
             observers: broadcast::Sender::new(OBSERVATIONS_MAX),
+            was_observed: AtomicBool::new(false),
         }
     }
 
@@ -82,12 +87,21 @@ impl Shared {
         clock: &dyn Clock,
         act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
     ) -> T {
-        let mut effects =
-            Effects { observing: self.observers.receiver_count() > 0, ..Effects::default() };
+        self.act_at(clock.now(), clock, act)
+    }
+
+    /// The same, at a moment read just now.
+    fn act_at<T>(
+        &self,
+        read: Moment,
+        clock: &dyn Clock,
+        act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
+    ) -> T {
+        let mut effects = Effects { observing: self.is_observed(), ..Effects::default() };
         let answer = {
             let mut space = self.space.lock();
-            // Read under the lock, so that operations see time in the order they run in.
-            let now = Now { moment: clock.now(), wall: Wall::Clock(clock) };
+            // Two that read the clock may come here in the other order: for the space time never goes back.
+            let now = Now { moment: space.at(read), wall: Wall::Clock(clock) };
             act(&mut space, now, &mut effects)
         };
         for observation in effects.observed {
@@ -98,6 +112,11 @@ impl Shared {
             self.push(client, push);
         }
         answer
+    }
+
+    /// Whether anybody observes. Counting takes a lock, so it is done only once somebody has.
+    fn is_observed(&self) -> bool {
+        self.was_observed.load(Ordering::Relaxed) && self.observers.receiver_count() > 0
     }
 
     fn push(&self, client: ClientId, push: Push) {
@@ -188,8 +207,8 @@ impl Store for Memory {
         Box::pin(std::future::ready(answers))
     }
 
-    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
-        Some(self.shared.act(&*self.clock, |space, now, effects| {
+    fn answer_now(&self, operation: &Operation, now: Moment) -> Option<Answer> {
+        Some(self.shared.act_at(now, &*self.clock, |space, now, effects| {
             space.apply(operation, self.client, now, effects)
         }))
     }
@@ -200,7 +219,9 @@ impl Store for Memory {
     }
 
     fn observe(&self) -> Option<broadcast::Receiver<Arc<Observation>>> {
-        Some(self.shared.observers.subscribe())
+        let observations = self.shared.observers.subscribe();
+        self.shared.was_observed.store(true, Ordering::Relaxed);
+        Some(observations)
     }
 
     fn break_lease(&self, order: Break) -> BoxFuture<'static, Result<Broken, Error>> {

@@ -13,6 +13,8 @@ use crate::Name;
 pub(super) struct Rooms {
     table: HashTable<Box<Room>>,
     hasher: RandomState,
+    /// A room that has just been left: the next name moves in, and no memory is asked for.
+    spare: Option<Box<Room>>,
 }
 
 impl Rooms {
@@ -39,13 +41,25 @@ impl Rooms {
         let hash_of = |name: &Name| self.hasher.hash_one(name.as_str());
         match self.table.entry(hash, |room| room.name == *name, |room| hash_of(&room.name)) {
             Entry::Occupied(room) => room.into_mut(),
-            Entry::Vacant(free) => free.insert(Box::new(Room::new(name.clone()))).into_mut(),
+            Entry::Vacant(free) => {
+                let room = match self.spare.take() {
+                    Some(mut room) => {
+                        room.name = name.clone();
+                        room
+                    }
+                    None => Box::new(Room::new(name.clone())),
+                };
+                free.insert(room).into_mut()
+            }
         }
     }
 
+    /// Takes out the room of a name that nobody holds or waits for.
     pub(super) fn remove(&mut self, name: &Name) {
         if let Ok(room) = self.table.find_entry(self.hash(name), |room| room.name == *name) {
-            room.remove();
+            let (room, _) = room.remove();
+            debug_assert!(room.is_empty(), "BUG: somebody is still in it");
+            self.spare = Some(room);
         }
     }
 

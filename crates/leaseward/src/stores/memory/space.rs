@@ -84,9 +84,18 @@ pub(crate) struct Space {
     /// The newest fence given out, for all names: one number, so that free names leave nothing behind.
     last: Fence,
     swept_len: usize,
+    /// The latest moment anything happened at.
+    latest: Option<Moment>,
 }
 
 impl Space {
+    /// The moment something happens at that read the clock a moment ago.
+    pub(super) fn at(&mut self, read: Moment) -> Moment {
+        let moment = self.latest.map_or(read, |latest| latest.max(read));
+        self.latest = Some(moment);
+        moment
+    }
+
     pub(super) fn last_fence(&self) -> Fence {
         self.last
     }
