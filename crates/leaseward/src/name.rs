@@ -31,7 +31,9 @@ impl Name {
             )
             .hint(format!("at most {NAME_MAX_BYTES} bytes; hash what is longer")));
         }
-        if let Some(bad) = name.chars().find(|c| c.is_control()) {
+        // Most names are plain ASCII: no need to decode them.
+        let is_plain = name.bytes().all(|b| (b' '..=b'~').contains(&b));
+        if !is_plain && let Some(bad) = name.chars().find(|c| c.is_control()) {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 format!("a lock's name must not hold the control character {bad:?}"),

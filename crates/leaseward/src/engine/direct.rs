@@ -41,6 +41,9 @@ impl Engine {
         operation: Operation,
         sent: Moment,
     ) -> Direct {
+        if let Some(answer) = self.answer_now(&operation) {
+            return Direct::Answered(sent, answer);
+        }
         let lane = self.lane(which);
         if self.wants_gathering() || !lane.claim_idle_seat() {
             return Direct::Not(operation);
@@ -58,6 +61,14 @@ impl Engine {
                 Direct::Answered(sent, answer)
             }
         }
+    }
+
+    /// The answer of a store that has it at once. It gains nothing by batches: no lane is needed, and nothing waits in
+    /// one that this could overtake for long.
+    pub(super) fn answer_now(&self, operation: &Operation) -> Option<Answer> {
+        let answer = self.store.answer_now(operation)?;
+        self.note_health(answer.as_ref().err());
+        Some(answer)
     }
 
     pub(super) fn follow_up(

@@ -259,7 +259,21 @@ impl Engine {
 
     /// Adds operations that nobody stays for.
     pub(crate) fn post(self: &Arc<Self>, which: Which, jobs: impl IntoIterator<Item = Job>) {
-        drop(self.send(which, jobs));
+        let jobs: Vec<_> = jobs.into_iter().filter_map(|job| self.release_now(job)).collect();
+        if !jobs.is_empty() {
+            drop(self.send(which, jobs));
+        }
+    }
+
+    /// Carries out a release nobody waits for, where the store does so at once: it comes before whatever its client asks
+    /// next, and needs no task. Gives back any other job.
+    fn release_now(self: &Arc<Self>, job: Job) -> Option<Job> {
+        let Target::Forget(_) = &job.target else { return Some(job) };
+        let Some(answer) = self.answer_now(&job.operation) else { return Some(job) };
+        if let Target::Forget(release) = job.target {
+            self.release_answered(*release, answer);
+        }
+        None
     }
 
     /// Sends what there is from a task that has taken over a driver's seat.

@@ -176,7 +176,16 @@ impl Engine {
             Left::Passed => Ok(Release::Released),
             Left::Lost => Ok(Release::AlreadyExpired),
             Left::GiveBack(release, asks) => {
-                self.release_until_known(release, deadline, asks, now).await
+                let operation = Operation::Release(release);
+                let at_once = if asks.is_empty() { self.answer_now(&operation) } else { None };
+                match at_once {
+                    Some(Ok(Reply::Released)) => Ok(Release::Released),
+                    Some(Ok(_)) => Ok(Release::AlreadyExpired),
+                    // A store that answers at once has not lost its answer: nothing happened.
+                    Some(Err(_)) | None => {
+                        self.release_until_known(operation, deadline, asks, now).await
+                    }
+                }
             }
         }
     }
@@ -192,7 +201,7 @@ impl Engine {
     /// Sends a release until its fate is known or cannot be known any more.
     pub(super) async fn release_until_known(
         self: &Arc<Self>,
-        release: store::Release,
+        release: Operation,
         deadline: Moment,
         mut asks: Asks,
         began: Moment,
@@ -200,9 +209,8 @@ impl Engine {
         let give_up = began + RELEASE_MAX;
         let mut is_in_doubt = false;
         for attempt in 0.. {
-            let operation = Operation::Release(release.clone());
             let since = if attempt == 0 { began } else { self.clock.now() };
-            let sent = self.submit(Which::Asks, operation, std::mem::take(&mut asks), since);
+            let sent = self.submit(Which::Asks, release.clone(), std::mem::take(&mut asks), since);
             let answer = until(&self.clock, Some(give_up), sent).await.flatten();
             let before_deadline = || self.clock.now() < deadline;
             let error = match verdict(answer, is_in_doubt, before_deadline) {
@@ -281,6 +289,7 @@ impl Engine {
                 let pause = engine.jitter(RELEASE_AGAIN_MAX, RELEASE_AGAIN_MAX, 0);
                 engine.clock.sleep_until(engine.clock.now() + pause).await;
                 let now = engine.clock.now();
+                let release = Operation::Release(release);
                 let _ = engine.release_until_known(release, now, Asks::new(), now).await;
             });
         }

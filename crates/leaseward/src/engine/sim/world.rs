@@ -13,7 +13,7 @@ use crate::{
     Fence, Name, Token,
     clock::Moment,
     store::{Answer, Break, Grant, Operation, Push},
-    stores::memory::space::{Effects, Now, Space},
+    stores::memory::space::{Effects, Now, Space, Wall},
 };
 
 /// How long everything works before a caller that still waits counts as starved: many times all TTLs there are.
@@ -285,15 +285,15 @@ impl World {
         }
     }
 
-    fn store_now(&self) -> Now {
+    fn store_now(&self) -> Now<'static> {
         let ms = self.now.as_nanos() / 1_000_000;
-        Now { moment: self.now, wall_us: if self.wall_stands { 1 } else { ms } }
+        Now { moment: self.now, wall: Wall::At(if self.wall_stands { 1 } else { ms }) }
     }
 
     /// A request reached the store.
     fn serve(&mut self, from: u32, bid: u64, sent: Moment, operation: Operation) {
         let mut effects = Effects::default();
-        let answer = self.space.apply(operation.clone(), from, self.store_now(), &mut effects);
+        let answer = self.space.apply(&operation, from, self.store_now(), &mut effects);
         self.trace.note(self.now, (7, 0), || format!("    {answer:?}"));
         self.carry(self.plan.slow, || Event::Answer {
             to: from,

@@ -20,14 +20,14 @@ use tokio::sync::broadcast;
 
 use self::{
     room::ClientId,
-    space::{Effects, Now, Space},
+    space::{Effects, Now, Space, Wall},
 };
 use crate::{
     Error, Fence,
     clock::{BoxFuture, Clock},
     store::{
         Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, Observation,
-        Observing, OpenContext, Push, PushSink, Query, Reach, Scheme, Store, StoreUrl,
+        Observing, OpenContext, Operation, Push, PushSink, Query, Reach, Scheme, Store, StoreUrl,
     },
 };
 
@@ -77,13 +77,17 @@ impl Shared {
     }
 
     /// Runs something on the space, then tells whom it concerns, with no lock held.
-    fn act<T>(&self, clock: &dyn Clock, act: impl FnOnce(&mut Space, Now, &mut Effects) -> T) -> T {
+    fn act<T>(
+        &self,
+        clock: &dyn Clock,
+        act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
+    ) -> T {
         let mut effects =
             Effects { observing: self.observers.receiver_count() > 0, ..Effects::default() };
         let answer = {
             let mut space = self.space.lock();
             // Read under the lock, so that operations see time in the order they run in.
-            let now = Now { moment: clock.now(), wall_us: clock.wall_us() };
+            let now = Now { moment: clock.now(), wall: Wall::Clock(clock) };
             act(&mut space, now, &mut effects)
         };
         for observation in effects.observed {
@@ -177,11 +181,17 @@ impl Store for Memory {
         // Not collected: that would reuse the batch's memory and cut off what is too much, which is slow in `malloc`.
         let mut answers = Vec::with_capacity(batch.len());
         self.shared.act(&*self.clock, |space, now, effects| {
-            for operation in batch {
+            for operation in &batch {
                 answers.push(space.apply(operation, self.client, now, effects));
             }
         });
         Box::pin(std::future::ready(answers))
+    }
+
+    fn answer_now(&self, operation: &Operation) -> Option<Answer> {
+        Some(self.shared.act(&*self.clock, |space, now, effects| {
+            space.apply(operation, self.client, now, effects)
+        }))
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

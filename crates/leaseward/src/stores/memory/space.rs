@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Block, Fence, LostReason, Mode, Name, Token,
-    clock::Moment,
+    clock::{Clock, Moment},
     rules::{self, Rule},
     store::{
         self, Answer, Ask, Break, Broken, Evidence, Grant, IfBusy, LockView, Observation, Observed,
@@ -21,9 +21,27 @@ use crate::{
 
 /// When the clocks say an operation runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct Now<'a> {
     pub(crate) moment: Moment,
-    pub(crate) wall_us: u64,
+    pub(crate) wall: Wall<'a>,
+}
+
+/// The wall clock, asked only by what needs it: fences and observations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wall<'a> {
+    Clock(&'a dyn Clock),
+    #[cfg(test)]
+    At(u64),
+}
+
+impl Now<'_> {
+    fn wall_us(self) -> u64 {
+        match self.wall {
+            Wall::Clock(clock) => clock.wall_us(),
+            #[cfg(test)]
+            Wall::At(wall_us) => wall_us,
+        }
+    }
 }
 
 /// What an operation causes beside its answer.
@@ -36,10 +54,17 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    fn see(&mut self, now: Now, name: &Name, what: Observed, token: &Token, fence: Option<Fence>) {
+    fn see(
+        &mut self,
+        now: Now<'_>,
+        name: &Name,
+        what: Observed,
+        token: &Token,
+        fence: Option<Fence>,
+    ) {
         if self.observing {
             self.observed.push(Observation {
-                at_us: now.wall_us,
+                at_us: now.wall_us(),
                 name: name.clone(),
                 what,
                 who: token.who().clone(),
@@ -68,58 +93,57 @@ impl Space {
 
     pub(crate) fn apply(
         &mut self,
-        operation: Operation,
+        operation: &Operation,
         client: ClientId,
-        now: Now,
+        now: Now<'_>,
         effects: &mut Effects,
     ) -> Answer {
         match operation {
             Operation::Ask(ask) if ask.names.len() == 1 => self.ask(ask, client, now, effects),
-            Operation::Ask(ask) => self.ask_all(&ask, now, effects),
-            Operation::Renew(renew) => Ok(self.renew(&renew, now, effects)),
-            Operation::Release(release) => Ok(self.release(&release, now, effects)),
+            Operation::Ask(ask) => self.ask_all(ask, now, effects),
+            Operation::Renew(renew) => Ok(self.renew(renew, now, effects)),
+            Operation::Release(release) => Ok(self.release(release, now, effects)),
         }
     }
 
-    fn ask(&mut self, ask: Ask, client: ClientId, now: Now, effects: &mut Effects) -> Answer {
+    fn ask(&mut self, ask: &Ask, client: ClientId, now: Now<'_>, effects: &mut Effects) -> Answer {
         self.sweep(now, effects);
-        let name = ask.names[0].clone();
-        let room = self.rooms.open(&name);
-        settle(room, &name, &mut self.last, now, effects);
+        let name = &ask.names[0];
+        let room = self.rooms.open(name);
+        settle(room, name, &mut self.last, now, effects);
         let waiters = room.waiters();
         if let Some(hold) = room.hold_of(&ask.token) {
-            return Ok(ask_again(hold, &ask, waiters, now));
+            return Ok(ask_again(hold, ask, waiters, now));
         }
         if let Some(capacity) = held::other_capacity(&room.holds, ask.mode) {
             room.remove_place(&ask.token);
-            return Err(store::capacity_error(&name, capacity));
+            return Err(store::capacity_error(name, capacity));
         }
         let last_fence = self.last;
         if let Some((ahead, place)) = room.place_of(&ask.token) {
             place.expires = now.moment + timing::place_ttl(ask.ttl);
-            place.ask = ask;
+            place.ask = ask.clone();
             let standing = held::standing(&room.holds, ahead, now.moment);
             return Ok(Reply::Queued(PlaceReply { last_fence, standing }));
         }
         if waiters == 0 && held::admits(&room.holds, ask.mode) {
-            let ttl = ask.ttl;
-            let hold = admit(room, &ask, ttl, &mut self.last, now);
-            effects.see(now, &name, Observed::Granted, &ask.token, Some(hold.blocks[0].first));
+            let hold = admit(room, ask, ask.ttl, &mut self.last, now);
+            effects.see(now, name, Observed::Granted, &ask.token, Some(hold.blocks[0].first));
             return Ok(Reply::Granted(hold));
         }
         let standing = held::standing(&room.holds, waiters, now.moment);
         match ask.if_busy {
             IfBusy::Tell => Ok(Reply::Busy(standing)),
             IfBusy::Queue => {
-                effects.see(now, &name, Observed::Queued, &ask.token, None);
-                room.enqueue(Place::new(ask, client, now.moment));
+                effects.see(now, name, Observed::Queued, &ask.token, None);
+                room.enqueue(Place::new(ask.clone(), client, now.moment));
                 Ok(Reply::Queued(PlaceReply { last_fence, standing }))
             }
         }
     }
 
     /// All names or none; never queues.
-    fn ask_all(&mut self, ask: &Ask, now: Now, effects: &mut Effects) -> Answer {
+    fn ask_all(&mut self, ask: &Ask, now: Now<'_>, effects: &mut Effects) -> Answer {
         for name in &ask.names {
             let Some(room) = self.rooms.get_mut(name) else { continue };
             settle(room, name, &mut self.last, now, effects);
@@ -154,7 +178,7 @@ impl Space {
         Ok(Reply::Granted(all))
     }
 
-    fn renew(&mut self, renew: &Renew, now: Now, effects: &mut Effects) -> Reply {
+    fn renew(&mut self, renew: &Renew, now: Now<'_>, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&renew.name) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
@@ -169,14 +193,14 @@ impl Space {
         hold.lasts_until(now.moment + renew.ttl);
         hold.set_ttl(renew.ttl);
         let block = (renew.block > 0 && waiters == 0).then(|| {
-            let block = Block::after(self.last, now.wall_us, renew.block);
+            let block = Block::after(self.last, now.wall_us(), renew.block);
             self.last = block.last();
             block
         });
         Reply::Renewed(Renewal { ttl: renew.ttl, evidence: Evidence::ThisRequest, waiters, block })
     }
 
-    fn release(&mut self, release: &Release, now: Now, effects: &mut Effects) -> Reply {
+    fn release(&mut self, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&release.name) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
@@ -189,7 +213,12 @@ impl Space {
         reply
     }
 
-    pub(crate) fn break_lease(&mut self, order: &Break, now: Now, effects: &mut Effects) -> Broken {
+    pub(crate) fn break_lease(
+        &mut self,
+        order: &Break,
+        now: Now<'_>,
+        effects: &mut Effects,
+    ) -> Broken {
         let Some(room) = self.rooms.get_mut(&order.name) else {
             return Broken { holders: Vec::new() };
         };
@@ -248,7 +277,7 @@ impl Space {
     }
 
     /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
-    fn sweep(&mut self, now: Now, effects: &mut Effects) {
+    fn sweep(&mut self, now: Now<'_>, effects: &mut Effects) {
         if self.rooms.len() < SWEEP_FLOOR.max(2 * self.swept_len) {
             return;
         }
@@ -263,7 +292,7 @@ impl Space {
 }
 
 /// Ends what has expired and gives the name to the next live waiters. Every operation begins with this.
-fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mut Effects) {
+fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now<'_>, effects: &mut Effects) {
     for hold in room.take_expired(now.moment) {
         let what = match hold.condition {
             Condition::Sound | Condition::Broken => Observed::Expired,
@@ -285,10 +314,10 @@ fn settle(room: &mut Room, name: &Name, last: &mut Fence, now: Now, effects: &mu
 }
 
 /// Gives a lease; the room must admit it.
-fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) -> Grant {
+fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now<'_>) -> Grant {
     debug_assert!(held::admits(&room.holds, ask.mode), "BUG: the room is not free");
     let len = if ask.mode == Mode::Exclusive { ask.block } else { 1 };
-    let block = Block::after(*last, now.wall_us, len);
+    let block = Block::after(*last, now.wall_us(), len);
     *last = block.last();
     let slot = held::free_slot(&room.holds, ask.mode);
     room.holds.push(Hold::new(ask, block, slot, now.moment, now.moment + ttl));
@@ -302,7 +331,7 @@ fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now) 
 }
 
 /// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
-fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
+fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now<'_>) -> Reply {
     if let Err(reason) = hold.lengthen(now.moment) {
         return Reply::Gone(reason);
     }
@@ -319,7 +348,7 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now) -> Reply {
     })
 }
 
-fn leave(room: &mut Room, release: &Release, now: Now, effects: &mut Effects) -> Reply {
+fn leave(room: &mut Room, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
     let name = &release.name;
     if let Some(at) = room.hold_to_release(&release.token) {
         let hold = &mut room.holds[at];
