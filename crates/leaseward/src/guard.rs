@@ -283,16 +283,13 @@ impl Guard {
     ///
     /// Nobody renews it from here on: [`attach`](crate::Locks::attach) before it ends. The handle is a secret.
     pub fn detach(self) -> Handle {
-        let bid = &self.lease.bid;
-        bid.clear_fence(self.fence());
-        self.lease.engine.detach(bid);
-        Handle::new(
-            bid.name.clone(),
-            bid.token.clone(),
-            self.fence(),
-            bid.spec.ttl(),
-            bid.spec.mode(),
-        )
+        let Lease { engine, bid, fence } = &self.lease;
+        let (name, token) = (bid.name.clone(), bid.token.clone());
+        let handle = Handle::new(name, token, *fence, bid.spec.ttl(), bid.spec.mode());
+        let handle = handle.with_slot(bid.slot());
+        bid.clear_fence(*fence);
+        engine.detach(bid);
+        handle
     }
 }
 

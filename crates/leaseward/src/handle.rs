@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Fence, Mode, Name, Token};
 
 /// What another process needs to take over a lease: for serverless functions, CI steps, scripts. **A secret.**
 ///
-/// Serialises to `{"name", "token", "fence", "ttl_ms", "mode"}`.
+/// Serialises to `{"name", "token", "fence", "ttl_ms"}`, with `"mode"` and `"slot"` if it is shared or a permit.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "Wire", into = "Wire")]
 pub struct Handle {
@@ -17,6 +17,7 @@ pub struct Handle {
     fence: Fence,
     ttl: Duration,
     mode: Mode,
+    slot: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -27,6 +28,8 @@ struct Wire {
     ttl_ms: u64,
     #[serde(default, skip_serializing_if = "is_exclusive")]
     mode: WireMode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slot: Option<u32>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -46,7 +49,12 @@ fn is_exclusive(mode: &WireMode) -> bool {
 
 impl Handle {
     pub(crate) fn new(name: Name, token: Token, fence: Fence, ttl: Duration, mode: Mode) -> Self {
-        Self { name, token, fence, ttl, mode }
+        Self { name, token, fence, ttl, mode, slot: None }
+    }
+
+    pub(crate) fn with_slot(mut self, slot: Option<u32>) -> Self {
+        self.slot = slot;
+        self
     }
 
     /// The name held.
@@ -67,6 +75,11 @@ impl Handle {
     /// How the name is held.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Which permit of a semaphore it is.
+    pub fn slot(&self) -> Option<u32> {
+        self.slot
     }
 
     pub(crate) fn token(&self) -> &Token {
@@ -96,6 +109,7 @@ impl From<Handle> for Wire {
                 Mode::Shared => WireMode::Shared,
                 Mode::Permit { capacity } => WireMode::Permit { capacity },
             },
+            slot: handle.slot,
         }
     }
 }
@@ -121,6 +135,7 @@ impl TryFrom<Wire> for Handle {
                 WireMode::Shared => Mode::Shared,
                 WireMode::Permit { capacity } => Mode::Permit { capacity },
             },
+            slot: wire.slot,
         })
     }
 }

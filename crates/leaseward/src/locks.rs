@@ -239,7 +239,10 @@ impl Locks {
         let spec: Spec = crate::options::Options::new(handle.mode())
             .with_ttl(handle.ttl())
             .spec(engine.store.capability(), IfBusy::Tell)?;
-        let state = BidState::held(handle.fence(), deadline, sent, engine.clock.now());
+        let mut state = BidState::held(handle.fence(), deadline, sent, engine.clock.now());
+        if handle.slot().is_some() {
+            state.crowd().slot = handle.slot();
+        }
         let bid = Bid::new(name, token, spec, state);
         Ok(engine.adopt(bid, handle.fence(), crate::OwnerId::current_task().as_ref()))
     }

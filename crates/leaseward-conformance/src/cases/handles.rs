@@ -94,9 +94,9 @@ async fn every_mode_moves(fixture: &Fixture) {
     let locks = [one.lock("doc").shared().ttl(LONG), one.semaphore("gpu", 2).ttl(LONG)];
     for lock in locks {
         let guard = take(&lock).await;
-        let (mode, fence) = (guard.mode(), guard.fence());
+        let (mode, fence, slot) = (guard.mode(), guard.fence(), guard.slot());
         let guard = other.attach(&sent(&guard.detach())).await.expect("held");
-        assert_eq!((guard.mode(), guard.fence()), (mode, fence));
+        assert_eq!((guard.mode(), guard.fence(), guard.slot()), (mode, fence, slot));
         assert_ne!(mode, Mode::Exclusive);
         let name = guard.name().clone();
         guard.release().await.expect("given back");
