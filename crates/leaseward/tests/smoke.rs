@@ -1,7 +1,7 @@
 //! First light: the engine over the memory store.
 use std::{sync::Arc, time::Duration};
 
-use leaseward::{Attempt, ErrorKind, LostReason, Release, connect};
+use leaseward::{Attempt, ErrorKind, Release, connect};
 
 #[tokio::test]
 async fn acquires_and_releases() {
@@ -57,24 +57,6 @@ async fn waits_no_longer_than_told() {
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
 }
 
-#[tokio::test]
-async fn renewal_keeps_it_and_without_it_is_lost() {
-    let locks = connect("memory:").await.expect("opens");
-    let kept = locks.lock("kept").ttl(Duration::from_millis(150)).acquire().await.expect("free");
-    let gone = locks
-        .lock("gone")
-        .ttl(Duration::from_millis(150))
-        .no_renewal()
-        .acquire()
-        .await
-        .expect("free");
-    assert_eq!(gone.lost().await, LostReason::Expired);
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(kept.is_held());
-    assert_eq!(gone.release().await.expect("answered"), Release::AlreadyExpired);
-}
-
-/// A store that answers at once must not let one task keep a thread for itself.
 #[tokio::test(flavor = "current_thread")]
 async fn a_busy_loop_lets_other_tasks_run() {
     let locks = connect("memory:").await.expect("opens");

@@ -108,8 +108,8 @@ impl Keeper {
         }
         state.due = due;
         let sweep_at = now + ahead / 2;
-        if sweep_at.as_nanos() < self.sweep_at.load(Ordering::Acquire) {
-            self.sweep_at.fetch_min(sweep_at.as_nanos(), Ordering::AcqRel);
+        if sweep_at.as_nanos() < self.sweep_at.load(Ordering::Relaxed) {
+            self.sweep_at.fetch_min(sweep_at.as_nanos(), Ordering::SeqCst);
             self.wake_by(sweep_at);
         }
     }
@@ -131,8 +131,8 @@ impl Keeper {
     }
 
     fn wake_by(&self, at: Moment) {
-        if at.as_nanos() < self.planned.load(Ordering::Acquire) {
-            self.planned.fetch_min(at.as_nanos(), Ordering::AcqRel);
+        if at.as_nanos() < self.planned.load(Ordering::SeqCst) {
+            self.planned.fetch_min(at.as_nanos(), Ordering::SeqCst);
             self.wake.notify_one();
         }
     }
@@ -140,8 +140,11 @@ impl Keeper {
     fn plan(&self) -> Moment {
         let queues = self.queues.lock();
         let first = queues.heap.peek().map_or(Moment::NEVER, |Reverse(due)| due.0);
-        let next = first.min(Moment::from_nanos(self.sweep_at.load(Ordering::Acquire)));
-        self.planned.store(next.as_nanos(), Ordering::Release);
+        self.planned.store(first.as_nanos(), Ordering::SeqCst);
+        // After the plan is known to others: who asks for a sweep from here on sees it and wakes us, who asked before is
+        // seen here. Either way no sweep is missed.
+        let next = first.min(Moment::from_nanos(self.sweep_at.load(Ordering::SeqCst)));
+        self.planned.fetch_min(next.as_nanos(), Ordering::SeqCst);
         next
     }
 
@@ -150,9 +153,9 @@ impl Keeper {
         let mut round = Round::default();
         let mut queues = self.queues.lock();
         round.closed = queues.closed;
-        if self.sweep_at.load(Ordering::Acquire) <= now.as_nanos() {
+        if self.sweep_at.load(Ordering::SeqCst) <= now.as_nanos() {
             // Before the table is looked at: a lease that begins from here on asks for a sweep of its own.
-            self.sweep_at.store(u64::MAX, Ordering::Release);
+            self.sweep_at.store(u64::MAX, Ordering::SeqCst);
             round.sweeps = true;
         }
         while round.due.len() < most
