@@ -264,7 +264,8 @@ impl Guard {
     /// not reached: the lease then ends by its TTL. Never hangs.
     ///
     /// # Cancel safety
-    /// Cancelled, the lease is still given back, but nobody learns what became of it.
+    /// Cancelled, the lease is still given back, but nobody learns what became of it; one that the store could not be told
+    /// of by then ends by its TTL.
     pub async fn release(self) -> Result<Release, Error> {
         let Lease { engine, bid, fence } = &self.lease;
         let now = engine.clock.now();

@@ -75,3 +75,23 @@ async fn a_busy_loop_lets_other_tasks_run() {
         .expect("gets its turn");
     busy.await.expect("ends");
 }
+
+#[tokio::test]
+async fn a_sink_may_drop_the_guard_it_hears_of() {
+    let locks = connect("memory:").await.expect("opens");
+    let kept = Arc::new(std::sync::Mutex::new(None));
+    let (told, mut losses) = tokio::sync::mpsc::unbounded_channel();
+    locks.on_event({
+        let kept = kept.clone();
+        move |event| {
+            if event.kind == leaseward::EventKind::Lost {
+                drop(kept.lock().expect("no panic").take());
+                let _ = told.send(());
+            }
+        }
+    });
+    let lock = locks.lock("x").ttl(Duration::from_millis(100)).no_renewal();
+    *kept.lock().expect("no panic") = Some(lock.acquire().await.expect("free"));
+    losses.recv().await.expect("told, and not stuck in the engine's own locks");
+    assert!(kept.lock().expect("no panic").is_none());
+}

@@ -6,6 +6,7 @@ use super::{
     Engine,
     bid::{Bid, BidState, Outcome},
     claim::Decision,
+    events::Found,
     follow::{After, release_job},
     lane::Target,
     table::Shard,
@@ -226,14 +227,14 @@ impl Engine {
         }
         let decision = match answer {
             Ok(Reply::Renewed(renewal)) => {
-                self.note_renewal(bid, &mut state, sent, renewal);
+                after.found.extend(self.note_renewal(bid, &mut state, sent, renewal));
                 state.claim.renewed(sent, renewal, now)
             }
             Ok(Reply::NotYours(reason)) => state.claim.not_ours(*reason, now),
             Ok(_) => unreachable!("BUG: the store answered a renewal with something else"),
             Err(error) => {
                 state.failures = state.failures.saturating_add(1);
-                self.events.renewal_failed(bid, &state, error);
+                after.found.extend(self.events.renewal_failed(bid, &state, error));
                 Decision::Nothing
             }
         };
@@ -250,7 +251,13 @@ impl Engine {
         after.run(self);
     }
 
-    fn note_renewal(&self, bid: &Bid, state: &mut BidState, sent: Moment, renewal: &Renewal) {
+    fn note_renewal(
+        &self,
+        bid: &Bid,
+        state: &mut BidState,
+        sent: Moment,
+        renewal: &Renewal,
+    ) -> Option<Found> {
         state.last_sent = state.last_sent.max(sent);
         state.failures = 0;
         state.danger_told = false;
@@ -258,7 +265,7 @@ impl Engine {
         if has_cohort || renewal.waiters > 0 {
             state.cohort().renewed(renewal.waiters, renewal.block);
         }
-        self.events.renewed(bid);
+        self.events.renewed(bid)
     }
 }
 

@@ -20,6 +20,12 @@ use crate::{
 /// Gets every event, on the thread where it happens: be quick, never block.
 pub(crate) type Sink = Arc<dyn Fn(&Event) + Send + Sync>;
 
+/// An event found out under a lock, and the span of whom it concerns.
+pub(crate) struct Found {
+    event: Event,
+    span: Option<Box<Span>>,
+}
+
 pub(crate) struct Events {
     sinks: RwLock<Vec<Sink>>,
     has_sinks: AtomicBool,
@@ -101,7 +107,9 @@ impl Events {
     }
 
     fn tell(&self, event: &Event) {
-        for sink in self.sinks.read().iter() {
+        // A copy: what a sink does may lead to events of its own.
+        let sinks = self.sinks.read().clone();
+        for sink in sinks {
             sink(event);
         }
         log(event);
@@ -159,32 +167,49 @@ impl Events {
         self.metrics.wait_seconds.record(wait.as_secs_f64());
     }
 
-    pub(crate) fn renewed(&self, bid: &Bid) {
-        self.metrics.renewed.increment(1);
-        if self.has_sinks.load(Ordering::Relaxed)
-            || tracing::enabled!(target: "leaseward", Level::TRACE)
-        {
-            self.tell(&of_bid(EventKind::Renewed, bid));
+    /// Tells what was found out under a lock, now that it is released: a sink may well drop a guard.
+    pub(super) fn tell_found(&self, found: &Found) {
+        match &found.span {
+            Some(span) => span.in_scope(|| self.tell(&found.event)),
+            None => self.tell(&found.event),
         }
     }
 
-    pub(crate) fn renewal_failed(&self, bid: &Bid, state: &BidState, error: &Error) {
+    pub(crate) fn renewed(&self, bid: &Bid) -> Option<Found> {
+        self.metrics.renewed.increment(1);
+        let is_heard = self.has_sinks.load(Ordering::Relaxed)
+            || tracing::enabled!(target: "leaseward", Level::TRACE);
+        is_heard.then(|| Found { event: of_bid(EventKind::Renewed, bid), span: None })
+    }
+
+    pub(crate) fn renewal_failed(
+        &self,
+        bid: &Bid,
+        state: &BidState,
+        error: &Error,
+    ) -> Option<Found> {
         self.metrics.renewal_failed.increment(1);
-        if self.has_listeners(Level::WARN) {
+        self.has_listeners(Level::WARN).then(|| {
             let mut event = of_bid(EventKind::RenewalFailed, bid);
             event.message = Some(error.message().to_owned());
-            in_span(state, || self.tell(&event));
-        }
+            Found { event, span: state.span.clone() }
+        })
     }
 
-    pub(crate) fn lost(&self, bid: &Bid, state: &BidState, reason: LostReason, now: Moment) {
+    pub(crate) fn lost(
+        &self,
+        bid: &Bid,
+        state: &BidState,
+        reason: LostReason,
+        now: Moment,
+    ) -> Option<Found> {
         self.metrics.lost.increment(1);
-        if self.has_listeners(Level::WARN) {
+        self.has_listeners(Level::WARN).then(|| {
             let mut event = of_bid(EventKind::Lost, bid);
             event.reason = Some(reason);
             event.hold_us = Some(micros(now.since(state.since)));
-            in_span(state, || self.tell(&event));
-        }
+            Found { event, span: state.span.clone() }
+        })
     }
 
     pub(crate) fn released(&self, bid: &Bid, fence: Fence, held: Duration) {
@@ -261,13 +286,6 @@ fn of_bid(kind: EventKind, bid: &Bid) -> Event {
     // None while nobody here holds it.
     event.fence = Some(bid.fence()).filter(|fence| *fence != Fence::ZERO);
     event
-}
-
-fn in_span(state: &BidState, tell: impl FnOnce()) {
-    match &state.span {
-        Some(span) => span.in_scope(tell),
-        None => tell(),
-    }
 }
 
 fn log(event: &Event) {

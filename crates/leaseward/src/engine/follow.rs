@@ -15,6 +15,7 @@ use super::{
     bid::{Bid, BidState, Outcome, Waiter},
     claim::{self, Decision},
     cohort::{Cohort, HandOver},
+    events::Found,
     lane::{Job, Target, Which},
     table::Shard,
 };
@@ -30,10 +31,14 @@ pub(super) struct After {
     pub(super) tell: SmallVec<[(oneshot::Sender<Outcome>, Outcome); 1]>,
     pub(super) asks: Vec<Job>,
     pub(super) renewals: Vec<Job>,
+    pub(super) found: Vec<Found>,
 }
 
 impl After {
     pub(super) fn run(self, engine: &Arc<Engine>) {
+        for found in &self.found {
+            engine.events.tell_found(found);
+        }
         for (to, outcome) in self.tell {
             // A guard for somebody who has gone is dropped here, which gives the lease back.
             let _ = to.send(outcome);
@@ -218,7 +223,7 @@ impl Engine {
         let waiters = state.take_waiters();
         self.order.released(state.owner.as_ref(), &bid.name);
         if state.is_taken {
-            self.events.lost(bid, &state, reason, self.clock.now());
+            after.found.extend(self.events.lost(bid, &state, reason, self.clock.now()));
         }
         self.bury(shard, bid, state);
         // Harmless if it is gone; if only our deadline has passed, the next one need not wait out the margin.
