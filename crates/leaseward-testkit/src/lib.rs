@@ -4,10 +4,14 @@
 //! however that ends. What is missing on the machine is a panic that says how to install it: a test that needs a server
 //! fails without one, it is never skipped.
 
+mod cluster;
 mod port;
 mod process;
 mod redis;
+mod sentinels;
 mod wait;
 
+pub use cluster::{Cluster, Migration};
 pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
+pub use sentinels::Sentinels;
 pub use wait::{PATIENCE, eventually};
