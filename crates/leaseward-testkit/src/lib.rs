@@ -7,11 +7,13 @@
 mod cluster;
 mod port;
 mod process;
+mod proxy;
 mod redis;
 mod sentinels;
 mod wait;
 
 pub use cluster::{Cluster, Migration};
+pub use proxy::Proxy;
 pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
 pub use sentinels::Sentinels;
 pub use wait::{PATIENCE, eventually};

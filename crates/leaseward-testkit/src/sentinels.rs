@@ -48,13 +48,19 @@ impl Sentinels {
         servers[1..].iter().for_each(RedisServer::wait_for_link);
         let sentinels = (0..SENTINELS).map(|_| start_sentinel(&servers[0], options)).collect();
         let this = Self { servers, sentinels, primary: AtomicUsize::new(0) };
+        // They tell each other of themselves every two seconds; for the start, that is long.
+        let publish_every = |ms: &str| {
+            for sentinel in &this.sentinels {
+                sentinel.cli(&["sentinel", "debug", "publish-period", ms]);
+            }
+        };
+        publish_every("100");
         this.sentinels.iter().for_each(|sentinel| this.wait_for_knowledge(sentinel));
+        publish_every("2000");
         this
     }
 
     fn wait_for_knowledge(&self, sentinel: &RedisServer) {
-        // They tell each other of themselves every two seconds.
-        sentinel.cli(&["sentinel", "debug", "publish-period", "100"]);
         let others = (SENTINELS - 1).to_string();
         eventually("a Sentinel knows all", PATIENCE, || {
             let (primary, replicas) =
@@ -69,7 +75,6 @@ impl Sentinels {
                 && linked.count() == self.servers.len() - 1)
                 .then_some(())
         });
-        sentinel.cli(&["sentinel", "debug", "publish-period", "2000"]);
     }
 
     /// The name that clients ask Sentinels for.
