@@ -14,6 +14,17 @@ struct Tool {
 const TOOLS: &[Tool] = &[
     // The peer of `leaseward run` in the benchmark.
     Tool { program: "flock", package: "util-linux" },
+    // Servers end with the test program that started them.
+    Tool { program: "setpriv", package: "util-linux" },
+    Tool { program: "redis-server", package: "redis-server" },
+    Tool { program: "redis-cli", package: "redis-tools" },
+    Tool { program: "redis-sentinel", package: "redis-sentinel" },
+    // Certificates.
+    Tool { program: "openssl", package: "openssl" },
+    // The lock libraries that ours is tested with.
+    Tool { program: "node", package: "nodejs" },
+    Tool { program: "npm", package: "npm" },
+    Tool { program: "python3", package: "python3-venv" },
 ];
 
 /// A part of the Rust toolchain that a minimal installation lacks.

@@ -1,0 +1,117 @@
+//! A child that cannot outlive us.
+//!
+//! `setpriv --pdeathsig KILL` has the kernel kill it when its parent dies, which for the kernel is the *thread* that started
+//! it. Tests run on threads that end early, so one thread that never ends starts all children.
+
+use std::{
+    io,
+    process::{Child, Command, ExitStatus},
+    sync::{OnceLock, mpsc},
+    thread,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running child; killed and waited for when dropped, also if it is paused.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts what [`mortal`] made.
+    pub(crate) fn start(command: Command) -> Self {
+        match spawn(command) {
+            Ok(child) => Self { child },
+            Err(error) => panic!("no process could be started: {error}"),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Whether it is neither ended nor stopped.
+    pub(crate) fn is_awake(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        // The state follows the name, which is in parentheses and may contain some.
+        let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        state.is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'))
+    }
+
+    /// Stops it in its tracks: connections stay, nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal)
+            .unwrap_or_else(|error| panic!("process {} got no signal: {error}", self.pid()));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGKILL also ends a stopped process. It fails only if the child is waited for already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command that dies with its parent, still without arguments. The program replaces `setpriv`, so the process id is its
+/// own.
+///
+/// # Panics
+/// With the `package` to install if there is no such program.
+pub(crate) fn mortal(program: &str, package: &str) -> Command {
+    require("setpriv", "util-linux");
+    require(program, package);
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}
+
+/// Panics, with how to install it, if a program is not there.
+pub(crate) fn require(program: &str, package: &str) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    assert!(
+        there,
+        "`{program}` is not installed\nhint: `cargo xtask test --install`, or `sudo apt-get install -y \
+         --no-install-recommends {package}`"
+    );
+}
+
+type Order = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// Starts a child on the thread that never ends.
+fn spawn(command: Command) -> io::Result<Child> {
+    static PARENT: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let parent = PARENT.get_or_init(|| {
+        let (orders, queue) = mpsc::channel::<Order>();
+        let serve = move || {
+            for (mut command, answer) in queue {
+                // Who asked may have panicked since; then the child ends here.
+                if let Err(mpsc::SendError(Ok(mut child))) = answer.send(command.spawn()) {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+            }
+        };
+        thread::Builder::new().name("parent".into()).spawn(serve).expect("a thread starts");
+        orders
+    });
+    let (answer, child) = mpsc::channel();
+    parent.send((command, answer)).expect("BUG: the parent thread never ends");
+    child.recv().expect("BUG: the parent thread answers each order")
+}
