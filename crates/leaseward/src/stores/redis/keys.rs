@@ -52,6 +52,40 @@ impl Keys {
         if self.is_cluster { format!("{SIDE}{{{}}}:", tag(slot)) } else { SIDE.to_owned() }
     }
 
+    /// A pattern for what side keys begin with, in whatever slot.
+    pub(super) fn any_side(&self) -> &'static str {
+        if self.is_cluster { "leaseward:{*}:" } else { SIDE }
+    }
+
+    /// The name whose lock key or side key this is.
+    pub(super) fn name_of_any(&self, key: &[u8]) -> Option<Name> {
+        let side = key.strip_prefix(SIDE.as_bytes()).and_then(|rest| {
+            let rest = match rest.strip_prefix(b"{") {
+                Some(tagged) => &tagged[tagged.iter().position(|b| *b == b'}')? + 2..],
+                None => rest,
+            };
+            rest.strip_prefix(b"h:").or_else(|| rest.strip_prefix(b"q:"))
+        });
+        self.name(side.unwrap_or(key))
+    }
+
+    /// The keys a script call declares for a lock key, first of all itself. On a cluster the side keys too: while a slot
+    /// is on the move the server then refuses a call of which it has not all keys, instead of running it on half of them.
+    pub(super) fn declared(&self, lock_key: String, side: &str, into: &mut Vec<String>) {
+        if self.is_cluster {
+            let beside = ["h:", "q:", "p:"].map(|kind| format!("{side}{kind}{lock_key}"));
+            into.push(lock_key);
+            into.extend(beside);
+        } else {
+            into.push(lock_key);
+        }
+    }
+
+    /// How many keys are declared for each lock key.
+    pub(super) fn stride(&self) -> usize {
+        if self.is_cluster { 4 } else { 1 }
+    }
+
     /// The fence counter of a slot.
     pub(super) fn fence_key(&self, slot: Slot) -> String {
         self.side(slot) + "fence"
@@ -121,7 +155,9 @@ mod tests {
     fn slots_are_those_of_every_cluster() {
         // The check value of the CRC, and slots that `CLUSTER KEYSLOT` answers.
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        for (key, slot) in [("foo", 12_182), ("{foo}bar", 12_182), ("a{foo}b{bar}", 12_182), ("", 0)] {
+        for (key, slot) in
+            [("foo", 12_182), ("{foo}bar", 12_182), ("a{foo}b{bar}", 12_182), ("", 0)]
+        {
             assert_eq!(slot_of(key.as_bytes()).0, slot, "{key}");
         }
         assert_ne!(slot_of(b"{}foo").0, 12_182, "an empty tag is no tag");

@@ -8,6 +8,7 @@
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
 mod client;
+mod cluster;
 mod config;
 mod dial;
 mod error;
@@ -15,6 +16,8 @@ mod inspect;
 mod keys;
 mod node;
 mod probe;
+mod sentinel;
+mod servers;
 mod store;
 mod wire;
 
@@ -44,5 +47,7 @@ pub(crate) static SCHEME: Scheme = Scheme {
     ],
     what: "Redis or Valkey: one server, Sentinel, Cluster; every machine that reaches it",
     example: "redis://localhost",
-    open: |url, context| Box::pin(async move { Ok(Arc::new(Redis::open(&url, context).await?) as _) }),
+    open: |url, context| {
+        Box::pin(async move { Ok(Arc::new(Redis::open(&url, context).await?) as _) })
+    },
 };

@@ -4,11 +4,15 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
 
-use super::{error, keys::{Keys, Slot}};
+use super::{
+    error,
+    keys::{Keys, Slot},
+};
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
     store::{
-        self, Answer, Ask, Evidence, Grant, IfBusy, Operation, Place, Push, Renewal, Reply, Standing,
+        self, Answer, Ask, Evidence, Grant, IfBusy, Operation, Place, Push, Renewal, Reply,
+        Standing,
     },
 };
 
@@ -40,6 +44,7 @@ pub(super) struct Sender {
 /// A call of the script.
 #[derive(Debug)]
 pub(super) struct Call {
+    layout: Keys,
     fence_key: String,
     side: String,
     keys: Vec<String>,
@@ -49,12 +54,14 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(keys: &Keys, slot: Slot) -> Self {
         let (fence_key, side) = (keys.fence_key(slot), keys.side(slot));
-        Self { fence_key, side, keys: Vec::new(), args: Vec::new() }
+        Self { layout: keys.clone(), fence_key, side, keys: Vec::new(), args: Vec::new() }
     }
 
     /// Adds an operation on one or more lock keys.
     pub(super) fn push(&mut self, operation: &Operation, keys: impl IntoIterator<Item = String>) {
-        self.keys.extend(keys);
+        for key in keys {
+            self.declare(key);
+        }
         match operation {
             Operation::Ask(ask) => self.ask(ask),
             Operation::Renew(renew) => {
@@ -102,15 +109,19 @@ impl Call {
 
     /// Adds a look at a name.
     pub(super) fn look(&mut self, key: String) {
-        self.keys.push(key);
+        self.declare(key);
         self.word("l");
     }
 
     /// Adds an order to break the leases on a name.
     pub(super) fn break_lease(&mut self, key: String, now: bool) {
-        self.keys.push(key);
+        self.declare(key);
         self.word("x");
         self.word(if now { "now" } else { "later" });
+    }
+
+    fn declare(&mut self, key: String) {
+        self.layout.declared(key, &self.side, &mut self.keys);
     }
 
     fn word(&mut self, word: impl Into<Vec<u8>>) {
@@ -134,7 +145,7 @@ impl Call {
         for key in &self.keys {
             command.arg(key);
         }
-        command.arg(&self.side).arg(&sender.client).arg(sender.handover);
+        command.arg(&self.side).arg(&sender.client).arg(sender.handover).arg(self.layout.stride());
         for arg in &self.args {
             command.arg(arg);
         }

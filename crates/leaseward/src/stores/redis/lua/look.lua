@@ -3,7 +3,7 @@
 -- Nobody reads through more, and Lua cannot pass on many more at once.
 local SHOWN_MAX = 1000
 
--- The rooms of the keys given, as they stand: kind of key, its time, its value, the record or records beside it, and the
+-- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the
 -- queue with its records. Read without changing anything, so that a look never hands a lease over.
 local function look()
   local key = next_key()
@@ -23,7 +23,7 @@ local function look()
   end
   local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
   local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
-  answer(kind, call('PTTL', key), value == PLACEHOLDER and '' or value, owner)
+  answer(now, kind, call('PTTL', key), value == PLACEHOLDER and '' or value, owner)
   answer(records, places, texts)
 end
 

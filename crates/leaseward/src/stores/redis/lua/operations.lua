@@ -1,9 +1,9 @@
 -- The operations. Each takes its fields from `ARGV` at `at` and its key from `KEYS` at `k`, and answers.
-local at, k = 4, 2
+local at, k = 5, 2
 
 local function next_key()
-  k = k + 1
-  return KEYS[k - 1]
+  k = k + stride
+  return KEYS[k - stride]
 end
 
 local function ask_slowly(ask, key, may_queue)
