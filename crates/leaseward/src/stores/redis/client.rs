@@ -20,6 +20,7 @@ use super::{
     keys::{Keys, Slot},
     node::{self, Link, Wiring},
     servers::Servers,
+    watch::Watched,
     wire::{self, Answers, By, Call, Heard, IsForeign, SCRIPT, Sender},
 };
 use crate::{
@@ -42,6 +43,7 @@ pub(super) struct Client {
     sink: OnceLock<PushSink>,
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
+    pub(super) watched: Watched,
 }
 
 /// Operations of one slot, and where they stood in the batch.
@@ -67,6 +69,7 @@ impl Client {
             servers: OnceLock::new(),
             sink: OnceLock::new(),
             waiting: Mutex::default(),
+            watched: Watched::default(),
             config,
         });
         let servers = Servers::open(&this.config, this.wiring.clone()).await?;
@@ -204,7 +207,12 @@ impl Client {
     }
 
     /// The answers to the operations at these places, in their order.
-    fn read(&self, places: &[usize], batch: &Batch, outcome: Result<Value, Error>) -> Vec<Answer> {
+    fn read(
+        self: &Arc<Self>,
+        places: &[usize],
+        batch: &Batch,
+        outcome: Result<Value, Error>,
+    ) -> Vec<Answer> {
         let answers = outcome.and_then(Answers::new);
         let mut answers = match answers {
             Ok(answers) => answers,
@@ -213,8 +221,11 @@ impl Client {
         let mut read = Vec::with_capacity(places.len());
         for place in places {
             let operation = &batch[*place];
-            let (answer, IsForeign(_)) = answers.next_for(operation);
+            let (answer, IsForeign(is_foreign)) = answers.next_for(operation);
             self.note(operation, &answer);
+            if is_foreign && is_wait(operation) {
+                self.watch(operation.name());
+            }
             read.push(answer);
         }
         read
@@ -241,8 +252,10 @@ impl Client {
 
     /// Something came that nobody asked for.
     fn hear(&self, info: PushInfo) {
-        let (PushKind::Message, [_, Value::BulkString(message)]) = (info.kind, &*info.data) else {
-            return;
+        let message = match (info.kind, &*info.data) {
+            (PushKind::Message, [_, Value::BulkString(message)]) => message,
+            (PushKind::Invalidate, keys) => return self.invalidated(keys),
+            _ => return,
         };
         match wire::heard(message, &self.keys) {
             Some(Heard::Push(push)) => {
@@ -267,14 +280,19 @@ impl Client {
         if delay.is_zero() {
             return sink(Push::Woken { name });
         }
-        self.wiring.runtime.spawn(async move {
+        self.spawn(async move {
             tokio::time::sleep(delay).await;
             sink(Push::Woken { name });
         });
     }
 
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.wiring.runtime.spawn(work);
+    }
+
     /// Pushes may have been missed: everybody who waits asks again.
     fn wake_all(&self) {
+        self.watched.end_all();
         let mut names: Vec<_> = self.waiting.lock().values().cloned().collect();
         names.sort_unstable();
         names.dedup();
