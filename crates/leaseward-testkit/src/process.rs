@@ -124,3 +124,16 @@ fn spawn(command: Command) -> io::Result<Child> {
     parent.send((command, answer)).expect("BUG: the parent thread never ends");
     child.recv().expect("BUG: the parent thread answers each order")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(
+        expected = "`no-such-program` is not installed\nhint: `cargo xtask test --install`"
+    )]
+    fn what_is_missing_is_named_with_how_to_install_it() {
+        let _ = mortal("no-such-program", "its-package");
+    }
+}
