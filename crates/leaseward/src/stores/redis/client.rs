@@ -47,10 +47,10 @@ pub(super) struct Client {
 }
 
 /// Operations of one slot, and where they stood in the batch.
-struct Part {
+struct Part<'a> {
     slot: Slot,
     places: Vec<usize>,
-    call: Call,
+    call: Call<'a>,
     /// Whether any of them may have to wait for a push.
     waits: bool,
 }
@@ -109,11 +109,10 @@ impl Client {
     }
 
     /// Puts the operations of each slot into one call.
-    fn split(&self, batch: &Batch) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::with_capacity(1);
+    fn split<'a>(&'a self, batch: &'a Batch) -> Vec<Part<'a>> {
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(1);
         for (place, operation) in batch.iter().enumerate() {
-            let key = self.keys.lock_key(operation.name());
-            let slot = self.keys.slot(&key);
+            let slot = self.keys.slot(operation.name());
             let at = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
                 let call = Call::new(&self.keys, slot);
                 parts.push(Part { slot, places: Vec::new(), call, waits: false });
@@ -122,19 +121,18 @@ impl Client {
             let part = &mut parts[at];
             part.places.push(place);
             part.waits |= is_wait(operation);
-            match operation {
-                Operation::Ask(ask) if ask.names.len() > 1 => {
-                    part.call
-                        .push(operation, ask.names.iter().map(|name| self.keys.lock_key(name)));
-                }
-                _ => part.call.push(operation, [key]),
-            }
+            part.call.operation(operation);
         }
         parts
     }
 
     /// Carries out one call of the script at the node that has the slot.
-    pub(super) async fn call(&self, slot: Slot, call: &Call, waits: bool) -> Result<Value, Error> {
+    pub(super) async fn call(
+        &self,
+        slot: Slot,
+        call: &Call<'_>,
+        waits: bool,
+    ) -> Result<Value, Error> {
         let mut node = self.servers().node_of(slot)?;
         let (mut by, mut asking) = (By::Hash(&self.hash), false);
         let mut sends = 0;

@@ -69,7 +69,7 @@ impl Client {
 
     async fn arm(&self, name: &Name) -> Armed {
         let key = self.keys.lock_key(name);
-        let node = self.servers().node_of(self.keys.slot(&key));
+        let node = self.servers().node_of(self.keys.slot(name));
         let Ok(link) = node.and_then(|node| node.link()) else { return Armed::No };
         match track(&link, &key).await {
             Some(Value::Int(-2)) => Armed::Free,
