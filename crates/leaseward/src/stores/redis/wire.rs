@@ -20,8 +20,8 @@ use crate::{
 pub(super) const SCRIPT: &str = concat!(
     include_str!("lua/head.lua"),
     include_str!("lua/room.lua"),
+    include_str!("lua/slow.lua"),
     include_str!("lua/operations.lua"),
-    include_str!("lua/look.lua"),
     include_str!("lua/tail.lua"),
 );
 

@@ -69,3 +69,10 @@ local function record(letter, ttl, first, count, delay, token, value)
   return letter .. ttl .. ' ' .. string.format('%.0f', first) .. ' ' .. count .. ' ' .. delay .. ' '
     .. string.format('%.0f', now) .. ' ' .. token .. '\n' .. value
 end
+
+-- Operations take their fields from `ARGV` at `at` and their keys from `KEYS` at `k`.
+local at, k = 5, 2
+local function next_key()
+  k = k + stride
+  return KEYS[k - stride]
+end

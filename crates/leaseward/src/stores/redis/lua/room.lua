@@ -364,9 +364,3 @@ local function library()
 
   return lib
 end
-
-local lib_made
-local function lib()
-  lib_made = lib_made or library()
-  return lib_made
-end
