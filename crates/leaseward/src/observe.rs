@@ -16,6 +16,9 @@ use crate::{
 /// How often snapshots are compared where the store does not push.
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(100);
 
+/// A store that takes long to look through is left alone for this many times as long.
+const REST: u32 = 9;
+
 /// What happens in the store from the moment of the call on. Free while nobody asks for one.
 #[derive(Debug)]
 pub struct Observations {
@@ -27,14 +30,17 @@ pub struct Observations {
 #[derive(Debug)]
 enum Source {
     Pushed(broadcast::Receiver<Arc<Observation>>),
-    Derived { last: Vec<LockView> },
+    Derived { last: Vec<LockView>, took: Duration },
 }
 
 impl Observations {
     pub(crate) async fn begin(locks: Locks) -> Result<Self, Error> {
         let source = match locks.engine.store.observe() {
             Some(receiver) => Source::Pushed(receiver),
-            None => Source::Derived { last: locks.engine.store.inspect(Query::all()).await? },
+            None => {
+                let (last, took) = look(&locks).await?;
+                Source::Derived { last, took }
+            }
         };
         Ok(Self { locks, source, ready: VecDeque::new() })
     }
@@ -58,16 +64,24 @@ impl Observations {
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return Ok(None),
                 },
-                Source::Derived { last } => {
+                Source::Derived { last, took } => {
                     let clock = self.locks.engine.clock.clone();
-                    clock.sleep_until(clock.now() + SNAPSHOT_EVERY).await;
-                    let now = self.locks.engine.store.inspect(Query::all()).await?;
+                    clock.sleep_until(clock.now() + SNAPSHOT_EVERY.max(*took * REST)).await;
+                    let (now, now_took) = look(&self.locks).await?;
                     self.ready.extend(compare(last, &now, clock.wall_us()));
-                    *last = now;
+                    (*last, *took) = (now, now_took);
                 }
             }
         }
     }
+}
+
+/// Everything as it stands, and how long looking took.
+async fn look(locks: &Locks) -> Result<(Vec<LockView>, Duration), Error> {
+    let clock = &locks.engine.clock;
+    let begun = clock.now();
+    let views = locks.engine.store.inspect(Query::all()).await?;
+    Ok((views, clock.now().since(begun)))
 }
 
 /// What must have happened between two snapshots.
