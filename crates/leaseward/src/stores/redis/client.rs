@@ -21,7 +21,7 @@ use super::{
     node::{self, Link, Wiring},
     servers::Servers,
     watch::Watched,
-    wire::{self, Answers, By, Call, Heard, IsForeign, SCRIPT, Sender},
+    wire::{self, Answers, By, Call, Heard, IsForeign, Sender},
 };
 use crate::{
     Error, Name, Token,
@@ -36,7 +36,6 @@ pub(super) struct Client {
     pub(super) config: Config,
     pub(super) keys: Keys,
     pub(super) sender: Sender,
-    hash: String,
     wiring: Arc<Wiring>,
     /// Set once it is open.
     servers: OnceLock<Servers>,
@@ -64,7 +63,6 @@ impl Client {
         let this = Arc::new_cyclic(|me| Self {
             keys: Keys::new(config.prefix.clone(), is_cluster),
             sender: Sender { client: client.clone(), handover: config.handover },
-            hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
             wiring: wire_up(me, dialler, client),
             servers: OnceLock::new(),
             sink: OnceLock::new(),
@@ -134,7 +132,7 @@ impl Client {
         waits: bool,
     ) -> Result<Value, Error> {
         let mut node = self.servers().node_of(slot)?;
-        let (mut by, mut asking) = (By::Hash(&self.hash), false);
+        let (mut by, mut asking) = (By::Hash, false);
         let mut sends = 0;
         loop {
             let link = node.link()?;

@@ -26,7 +26,7 @@ use super::{
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
-    wire::SCRIPT,
+    script::SCRIPT,
 };
 use crate::{Error, ErrorKind, clock::BoxFuture};
 
@@ -237,7 +237,7 @@ impl Node {
         let mut setup = redis::pipe();
         setup.cmd("CLIENT").arg("ID");
         setup.cmd("CLIENT").arg("SETNAME").arg(&self.wiring.dialler.name);
-        setup.cmd("SCRIPT").arg("LOAD").arg(SCRIPT);
+        setup.cmd("SCRIPT").arg("LOAD").arg(&SCRIPT.text);
         for question in probe::questions() {
             setup.add_command(question);
         }

@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 use super::{
     error,
     keys::{Keys, Slot},
+    script::SCRIPT,
 };
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
@@ -16,19 +17,10 @@ use crate::{
     },
 };
 
-/// The script, in one piece.
-pub(super) const SCRIPT: &str = concat!(
-    include_str!("lua/head.lua"),
-    include_str!("lua/room.lua"),
-    include_str!("lua/slow.lua"),
-    include_str!("lua/operations.lua"),
-    include_str!("lua/tail.lua"),
-);
-
 /// How the script is called: by its hash, or with its text where the server does not know it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum By<'a> {
-    Hash(&'a str),
+pub(super) enum By {
+    Hash,
     Text,
 }
 
@@ -86,14 +78,14 @@ impl<'a> Call<'a> {
     }
 
     /// The command to send.
-    pub(super) fn command(&self, by: By<'_>, sender: &Sender) -> Cmd {
+    pub(super) fn command(&self, by: By, sender: &Sender) -> Cmd {
         let side = self.keys.side(self.slot);
         let names = self.items.iter().map(|item| item.names().len()).sum::<usize>();
         let count = 1 + names * self.keys.stride();
         let mut command = Cmd::with_capacity(count + self.items.len() * 4 + 7, names * 128 + 256);
         match by {
-            By::Hash(hash) => command.arg("EVALSHA").arg(hash),
-            By::Text => command.arg("EVAL").arg(SCRIPT),
+            By::Hash => command.arg("EVALSHA").arg(&SCRIPT.hash),
+            By::Text => command.arg("EVAL").arg(&SCRIPT.text),
         };
         command.arg(count).arg(self.keys.fence_key(self.slot));
         let mut scratch = String::new();
