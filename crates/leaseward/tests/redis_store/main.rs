@@ -1,0 +1,10 @@
+//! The Redis store against real servers: the reference semantics, what stands in Redis, and every fault that is likely.
+//!
+//! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
+
+#[path = "../support/hand_clock.rs"]
+mod hand_clock;
+mod help;
+mod reference;
+#[path = "../support/steps.rs"]
+mod steps;
