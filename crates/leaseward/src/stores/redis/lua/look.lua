@@ -4,9 +4,8 @@
 local SHOWN_MAX = 1000
 
 -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the
--- queue with its records. Read without changing anything, so that a look never hands a lease over.
-local function look()
-  local key = next_key()
+-- queue with its records.
+local function show(key)
   local h, q, p = side .. 'h:' .. key, side .. 'q:' .. key, side .. 'p:' .. key
   local kind = call('TYPE', key).ok
   local beside = call('TYPE', h).ok
@@ -23,16 +22,23 @@ local function look()
   end
   local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
   local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
+  answer(DONE)
   answer(now, kind, call('PTTL', key), value == PLACEHOLDER and '' or value, owner)
   answer(records, places, texts)
 end
 
--- x how: ends leases against their holders' will; at once, or by refusing renewals.
+-- Read without changing anything, so that a look never hands a lease over.
+local function look()
+  show(next_key())
+end
+
+-- x how: ends leases against their holders' will; at once, or by refusing renewals. Answers what was there before.
 local function break_lease()
   local is_now, key = ARGV[at] == 'now', next_key()
   at = at + 1
   local l = lib()
   local room = l.enter(key)
+  show(key)
   if room.foreign then
     -- Another library's lease cannot be told to end; it can be deleted.
     if is_now then
@@ -40,7 +46,7 @@ local function break_lease()
       room.foreign = nil
       l.settle(room)
     end
-    return answer(RELEASED)
+    return
   end
   for _, hold in ipairs(room.holds) do
     hold.letter = 'b'
@@ -53,5 +59,4 @@ local function break_lease()
     room.holds = {}
     l.settle(room)
   end
-  answer(RELEASED)
 end
