@@ -5,6 +5,8 @@
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;
+mod layout;
 mod reference;
+mod server_faults;
 #[path = "../support/steps.rs"]
 mod steps;
