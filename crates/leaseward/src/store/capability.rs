@@ -81,7 +81,8 @@ pub struct Capability {
     pub modes: Modes,
     /// The TTLs it can keep; a shorter one is raised and reported, a longer one refused.
     pub ttl: RangeInclusive<Duration>,
-    /// Whether a try for several names is atomic.
+    /// Whether a try for several names is atomic, whichever they are. See also
+    /// [`takes_together`](super::Store::takes_together).
     pub several_names: bool,
     /// Whether a release may keep the name blocked (minimum hold).
     pub min_hold: bool,

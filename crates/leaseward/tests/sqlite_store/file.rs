@@ -10,8 +10,9 @@ use leaseward::{
 };
 use rusqlite::Connection;
 
-use crate::help::{
-    HandClock, all, context, granted, one, open, open_now, release, renew, run, take,
+use crate::{
+    hand_clock::HandClock,
+    help::{all, context, granted, one, open, open_now, release, renew, run, take},
 };
 
 #[test]

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use redis::{Cmd, Value};
 
 use super::{
-    error,
+    error::{self, Reaction},
     keys::{Keys, Slot},
     script::SCRIPT,
 };
@@ -24,11 +24,12 @@ pub(super) enum By {
     Text,
 }
 
-/// What every call of a client carries.
+/// What every call to a node carries.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
-    /// The end of its channel.
-    pub(super) client: String,
+    /// The end of the channel for that node's pushes. Another for each node: on a cluster a message goes to all of them,
+    /// and would be heard as often as there are connections.
+    pub(super) client: Arc<str>,
     /// `auto`, `always` or `never`.
     pub(super) handover: &'static str,
 }
@@ -92,7 +93,7 @@ impl<'a> Call<'a> {
         for name in self.items.iter().flat_map(Item::names) {
             self.keys.declare(name, &side, &mut command, &mut scratch);
         }
-        command.arg(&side).arg(&sender.client).arg(sender.handover).arg(self.keys.stride());
+        command.arg(&side).arg(&*sender.client).arg(sender.handover).arg(self.keys.stride());
         for item in &self.items {
             match item {
                 Item::Operation(operation) => write(operation, &mut command, &mut scratch),
@@ -173,12 +174,13 @@ fn millis(duration: Duration) -> u64 {
 #[derive(Debug)]
 pub(super) struct Answers {
     values: std::vec::IntoIter<Value>,
+    misplaced: Option<Error>,
 }
 
 impl Answers {
     pub(super) fn new(value: Value) -> Result<Self, Error> {
         match value {
-            Value::Array(values) => Ok(Self { values: values.into_iter() }),
+            Value::Array(values) => Ok(Self { values: values.into_iter(), misplaced: None }),
             other => Err(unexpected(&other)),
         }
     }
@@ -283,15 +285,26 @@ impl Answers {
             7 => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
             8 => self.reason().and_then(|reason| ours(Reply::Gone(reason))),
             9 => Err(store::capacity_error(operation.name(), self.count()?)),
-            10 => Err(error::of_operation(&self.text()?)),
+            10 => {
+                let (error, reaction) = error::of_operation(&self.text()?);
+                if reaction == Reaction::Reconnect {
+                    self.misplaced = Some(error.duplicate());
+                }
+                Err(error)
+            }
             _ => Err(unexpected(&Value::Nil)),
         }
+    }
+
+    /// Why the node is not the one it was, if an operation said so.
+    pub(super) fn misplaced(self) -> Option<Error> {
+        self.misplaced
     }
 
     /// Whether an order was carried out.
     pub(super) fn done(&mut self) -> Result<(), Error> {
         match self.number()? {
-            10 => Err(error::of_operation(&self.text()?)),
+            10 => Err(error::of_operation(&self.text()?).0),
             _ => Ok(()),
         }
     }
