@@ -17,6 +17,7 @@ use super::{
     config::{Config, Topology},
     dial::Dialler,
     error::{self, Reaction},
+    fences::Fences,
     keys::{Keys, Slot},
     node::{self, Link, Wiring},
     servers::Servers,
@@ -24,6 +25,7 @@ use super::{
 };
 use crate::{
     Error, Name, Token,
+    clock::Clock,
     store::{Answer, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
@@ -35,8 +37,10 @@ pub(super) struct Client {
     pub(super) config: Config,
     pub(super) keys: Keys,
     pub(super) sender: Sender,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) fences: Fences,
     hash: String,
-    wiring: Arc<Wiring>,
+    pub(super) wiring: Arc<Wiring>,
     /// Set once it is open.
     servers: OnceLock<Servers>,
     sink: OnceLock<PushSink>,
@@ -62,6 +66,8 @@ impl Client {
         let this = Arc::new_cyclic(|me| Self {
             keys: Keys::new(config.prefix.clone(), is_cluster),
             sender: Sender { client: client.clone(), handover: config.handover },
+            clock: context.clock.clone(),
+            fences: Fences::default(),
             hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
             wiring: wire_up(me, dialler, client),
             servers: OnceLock::new(),
@@ -194,15 +200,6 @@ impl Client {
         }
     }
 
-    pub(super) async fn ping(&self) -> Result<(), Error> {
-        for node in self.servers().primaries() {
-            let link = node.link()?;
-            let pong = link.command(&redis::cmd("PING")).await;
-            pong.map_err(|error| error::of_call(&error, &link.address.to_string()))?;
-        }
-        Ok(())
-    }
-
     /// The answers to the operations at these places, in their order.
     fn read(&self, places: &[usize], batch: &Batch, outcome: Result<Value, Error>) -> Vec<Answer> {
         let answers = outcome.and_then(Answers::new);
@@ -215,6 +212,7 @@ impl Client {
             let operation = &batch[*place];
             let (answer, IsForeign(_)) = answers.next_for(operation);
             self.note(operation, &answer);
+            self.fences.answered(&answer);
             read.push(answer);
         }
         read
@@ -246,8 +244,9 @@ impl Client {
         };
         match wire::heard(message, &self.keys) {
             Some(Heard::Push(push)) => {
-                if let Push::Granted { token, .. } = &push {
+                if let Push::Granted { token, grant, .. } = &push {
                     self.waiting.lock().remove(token);
+                    self.fences.granted(grant);
                 }
                 self.push(push);
             }
