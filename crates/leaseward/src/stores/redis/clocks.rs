@@ -3,17 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 
-use super::{
-    client::Client,
-    config::Topology,
-    error,
-    keys::Slot,
-    node::{Link, Node},
-    probe,
-};
-use crate::{Error, ErrorKind, clock::Clock};
+use super::{client::Client, config::Topology, error, keys::Slot, node::Node, probe};
+use crate::{Error, clock::Clock};
 
 /// How a clock stands against ours.
 #[derive(Clone, Copy, Debug)]
@@ -56,46 +49,38 @@ impl Client {
         let readings = try_join_all(nodes.iter().map(|node| self.ping_at(node))).await?;
         // Fences of one node are not to look early by the clock of another: the clock that is ahead of all counts.
         // Clocks of a cluster that differ are a finding of their own.
-        if let Some(ahead_us) = readings.iter().map(|reading| reading.ahead_us).max() {
+        if let Some(ahead_us) = readings.iter().flatten().map(|reading| reading.ahead_us).max() {
             self.fences.set_ahead(ahead_us);
         }
         Ok(())
     }
 
-    async fn ping_at(&self, node: &Node) -> Result<Reading, Error> {
+    /// A server that answers is there, even if it forbids to ask.
+    async fn ping_at(&self, node: &Node) -> Result<Option<Reading>, Error> {
         let link = node.link()?;
         let mut questions = redis::pipe();
         questions.cmd("TIME");
         if !matches!(self.config.topology, Topology::Cluster { .. }) {
             questions.cmd("GET").arg(self.keys.fence_key(Slot(0)));
         }
+        let failed = |error: RedisError| error::of_call(&error, &link.address.to_string());
         let asked_us = self.clock.wall_us();
-        let answers = answers(&link, &questions).await?;
-        let reading =
-            Reading::of(&answers[0], asked_us, self.clock.wall_us()).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unavailable,
-                    format!("redis at {} does not know the time", link.address),
-                )
-            })?;
+        let answers = link.pipeline(&questions).await.map_err(failed)?;
+        let came_us = self.clock.wall_us();
+        for answer in &answers {
+            if let Value::ServerError(refusal) = answer {
+                let refusal: RedisError = refusal.clone().into();
+                if error::code_of(&refusal) != Some(error::Code::NoPerm) {
+                    return Err(failed(refusal));
+                }
+            }
+        }
         if let Some(fence) = answers.get(1).and_then(probe::text).and_then(|text| text.parse().ok())
         {
             self.fences.seen(fence);
         }
-        Ok(reading)
+        Ok(Reading::of(&answers[0], asked_us, came_us))
     }
-}
-
-/// All answers, none of them a refusal.
-async fn answers(link: &Link, questions: &Pipeline) -> Result<Vec<Value>, Error> {
-    let failed = |error: RedisError| error::of_call(&error, &link.address.to_string());
-    let answers = link.pipeline(questions).await.map_err(failed)?;
-    for answer in &answers {
-        if let Value::ServerError(refusal) = answer {
-            return Err(failed(refusal.clone().into()));
-        }
-    }
-    Ok(answers)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use redis::{Pipeline, Value};
 
 use super::{client::Client, clocks, error, node::Link};
 use crate::{
-    Error,
+    Error, ErrorKind,
     store::{Finding, Severity},
 };
 
@@ -49,7 +49,12 @@ impl Client {
         let mut findings = setting::judge(&facts, self.config.strong);
         findings.extend(self.replicas_clocks(link, &facts.replicas).await);
         findings.extend(self.rights(link).await?);
-        findings.extend(self.strangers(link).await?);
+        match self.strangers(link).await {
+            Ok(found) => findings.extend(found),
+            // What is forbidden was told just now.
+            Err(why) if why.kind() == ErrorKind::Refused => {}
+            Err(why) => return Err(why),
+        }
         findings.push(version::of(&link.probe));
         Ok(findings)
     }
