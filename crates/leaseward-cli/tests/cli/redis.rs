@@ -54,7 +54,7 @@ fn run_ls_show_and_break_work_as_on_every_store() {
     let server = RedisServer::start();
     let (place, url) = (Place::new(), server.url());
     let run =
-        ["run", "deploy", "--store", &url, "--", "sh", "-c", "echo $LEASEWARD_FENCE; read line"];
+        ["run", "deploy", "--ttl", "2s", "--store", &url, "--", "sh", "-c", "echo $LEASEWARD_FENCE; exec sleep 600"];
     let mut held = Running::start(&mut place.tool(run));
     let fence: u64 = held.line().parse().expect("a fence");
     let listed = object(&on(&url, &["ls", "--json"]));
