@@ -11,7 +11,7 @@ fn object(ran: &Ran) -> Value {
 
 /// Runs the tool on a store.
 fn on(url: &str, arguments: &[&str]) -> Ran {
-    Place::new().run([arguments, &["--store", url]].concat())
+    Place::new().run([&["--store", url], arguments].concat())
 }
 
 #[test]
@@ -53,8 +53,18 @@ fn doctor_ends_with_0_on_a_server_made_for_locks() {
 fn run_ls_show_and_break_work_as_on_every_store() {
     let server = RedisServer::start();
     let (place, url) = (Place::new(), server.url());
-    let run =
-        ["run", "deploy", "--ttl", "2s", "--store", &url, "--", "sh", "-c", "echo $LEASEWARD_FENCE; exec sleep 600"];
+    let run = [
+        "run",
+        "deploy",
+        "--ttl",
+        "2s",
+        "--store",
+        &url,
+        "--",
+        "sh",
+        "-c",
+        "echo $LEASEWARD_FENCE; exec sleep 600",
+    ];
     let mut held = Running::start(&mut place.tool(run));
     let fence: u64 = held.line().parse().expect("a fence");
     let listed = object(&on(&url, &["ls", "--json"]));

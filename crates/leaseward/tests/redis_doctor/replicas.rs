@@ -49,8 +49,7 @@ async fn a_replica_that_does_not_keep_up_is_told() {
     let (primary, replica) = pair();
     let locks = connect(&primary.url()).await;
     replica.pause();
-    // More than a healthy one is ever behind, and more than its connection takes in by itself would hide.
-    primary.cli(&["debug", "populate", "1", "big", "1"]);
+    // More than a healthy one is ever behind.
     let large = "x".repeat(60_000);
     for _ in 0..40 {
         primary.cli(&["set", "data", &large]);
@@ -72,6 +71,20 @@ async fn strong_mode_on_a_primary_that_keeps_nothing_is_a_danger() {
     assert_eq!(danger.severity, Severity::Danger);
     let plain = findings(&primary.url()).await;
     assert!(dangers(&plain).is_empty(), "{plain:#?}");
+}
+
+#[tokio::test]
+async fn a_replica_that_joins_later_changes_the_promise() {
+    let (primary, _replica) = pair();
+    let locks = connect(&format!("{}?replicas=1", primary.url())).await;
+    assert_eq!(locks.guarantee().exclusion, Level::WithinBounds);
+    let late = RedisServer::builder().replica_of(&primary).start();
+    late.wait_for_link();
+    eventually("the primary counts it", PATIENCE, || {
+        primary.info("replication").get("slave1")?.contains("state=online").then_some(())
+    });
+    assert!(locks.health().await.is_good());
+    assert_eq!(locks.guarantee().exclusion, Level::MayBreak);
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ pub(super) async fn read(
 }
 
 impl Client {
-    /// Asks every primary for its time, and one server also for its newest fence: one round trip.
+    /// Asks every primary for its time and its replicas, and one server also for its newest fence: one round trip.
     pub(super) async fn ping(&self) -> Result<(), Error> {
         let nodes = self.servers().primaries();
         let readings = try_join_all(nodes.iter().map(|node| self.ping_at(node))).await?;
@@ -59,7 +59,7 @@ impl Client {
     async fn ping_at(&self, node: &Node) -> Result<Option<Reading>, Error> {
         let link = node.link()?;
         let mut questions = redis::pipe();
-        questions.cmd("TIME");
+        questions.cmd("TIME").cmd("ROLE");
         if !matches!(self.config.topology, Topology::Cluster { .. }) {
             questions.cmd("GET").arg(self.keys.fence_key(Slot(0)));
         }
@@ -75,10 +75,11 @@ impl Client {
                 }
             }
         }
-        if let Some(fence) = answers.get(1).and_then(probe::text).and_then(|text| text.parse().ok())
+        if let Some(fence) = answers.get(2).and_then(probe::text).and_then(|text| text.parse().ok())
         {
             self.fences.seen(fence);
         }
+        link.probe.hear_role(&answers[1]);
         Ok(Reading::of(&answers[0], asked_us, came_us))
     }
 }

@@ -227,7 +227,11 @@ pub(super) fn of_connecting(error: &RedisError, at: &str) -> Error {
         .hint("is another program at this address, or one that speaks TLS (`rediss:`)?"),
         _ if error.code().is_some() => build(Code::Other, first_line(&error.to_string())),
         _ => Error::new(ErrorKind::Unavailable, format!("redis at {at} was not reached"))
-            .hint("is it running, and is this its address? `leaseward doctor` looks closer")
+            .hint(if error.is_connection_refusal() {
+                "is it running, and is this its address?"
+            } else {
+                "is this its address? with TLS the scheme is `rediss:`, without it `redis:`"
+            })
             .caused_by(io_text(error)),
     }
 }

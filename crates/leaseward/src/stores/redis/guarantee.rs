@@ -21,14 +21,14 @@ impl Primary {
 }
 
 impl Client {
-    /// What is promised, by what each primary said when it was last connected.
+    /// What is promised, by what each primary said when it was connected, and of its replicas when it was last asked.
     pub(super) fn guarantee(&self) -> Guarantee {
         let nodes = self.servers().primaries();
         let mut primaries: Vec<_> = nodes
             .iter()
             .map(|node| match node.link() {
                 Ok(link) => {
-                    Primary { persistence: link.probe.persistence, replicas: link.probe.replicas }
+                    Primary { persistence: link.probe.persistence, replicas: link.probe.replicas() }
                 }
                 Err(_) => Primary::UNKNOWN,
             })

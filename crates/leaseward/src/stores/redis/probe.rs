@@ -2,7 +2,11 @@
 //!
 //! A managed server may forbid any of the questions; what it does not say is unknown, never assumed.
 
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::atomic::{AtomicI64, Ordering},
+};
 
 use redis::{Cmd, Value};
 
@@ -100,13 +104,13 @@ fn major_and_minor(version: &str) -> Option<(u32, u32)> {
 }
 
 /// What is known about a server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Probe {
     pub(super) version: Version,
     pub(super) run_id: String,
     pub(super) role: Role,
-    /// How many replicas were connected.
-    pub(super) replicas: Option<u32>,
+    /// How many replicas are connected; below zero if it does not say. The one thing that changes while all is well.
+    replicas: AtomicI64,
     pub(super) is_cluster: Option<bool>,
     pub(super) persistence: Persistence,
     /// For each of [`MAY_LACK`], whether it is there.
@@ -126,11 +130,21 @@ impl Probe {
             version: Version::read(&server),
             run_id: server.get("run_id").cloned().unwrap_or_default(),
             role: role_of(role),
-            replicas: replicas_of(role),
+            replicas: AtomicI64::new(replicas_of(role)),
             is_cluster: server.get("redis_mode").map(|mode| mode == "cluster"),
             persistence: persistence(&settings),
             commands: present(commands),
         }
+    }
+
+    /// How many replicas were connected when it was last asked.
+    pub(super) fn replicas(&self) -> Option<u32> {
+        u32::try_from(self.replicas.load(Ordering::Relaxed)).ok()
+    }
+
+    /// Takes a later answer to ROLE.
+    pub(super) fn hear_role(&self, role: &Value) {
+        self.replicas.store(replicas_of(role), Ordering::Relaxed);
     }
 
     /// Whether leases can be kept on such a server at all.
@@ -177,13 +191,11 @@ fn role_of(role: &Value) -> Role {
 }
 
 /// A primary says after its role and its offset who follows it.
-fn replicas_of(role: &Value) -> Option<u32> {
-    match role {
-        Value::Array(parts) => match parts.as_slice() {
-            [_, _, Value::Array(replicas)] => u32::try_from(replicas.len()).ok(),
-            _ => None,
-        },
-        _ => None,
+fn replicas_of(role: &Value) -> i64 {
+    let Value::Array(parts) = role else { return -1 };
+    match parts.as_slice() {
+        [_, _, Value::Array(replicas)] => i64::try_from(replicas.len()).unwrap_or(-1),
+        _ => -1,
     }
 }
 
@@ -300,7 +312,7 @@ mod tests {
         let refusals: Vec<_> = questions().iter().map(|_| Value::Nil).collect();
         let probe = Probe::read(&refusals);
         assert_eq!((probe.role, probe.persistence), (Role::Unknown, Persistence::Unknown));
-        assert_eq!((probe.replicas, probe.is_cluster, probe.has("wait")), (None, None, None));
+        assert_eq!((probe.replicas(), probe.is_cluster, probe.has("wait")), (None, None, None));
         assert!(!probe.version.is_too_old());
     }
 
@@ -308,9 +320,9 @@ mod tests {
     fn reads_role_and_commands() {
         let followers = Value::Array(vec![list(&["10.0.0.1", "6379", "12"])]);
         let role = Value::Array(vec![bulk("master"), Value::Int(12), followers]);
-        assert_eq!((role_of(&role), replicas_of(&role)), (Role::Primary, Some(1)));
+        assert_eq!((role_of(&role), replicas_of(&role)), (Role::Primary, 1));
         let replica = Value::Array(vec![bulk("slave"), bulk("h"), Value::Int(1)]);
-        assert_eq!((role_of(&replica), replicas_of(&replica)), (Role::Replica, None));
+        assert_eq!((role_of(&replica), replicas_of(&replica)), (Role::Replica, -1));
         let there = list(&["wait"]);
         let mut answers = vec![Value::Nil; MAY_LACK.len()];
         answers[0] = there;
