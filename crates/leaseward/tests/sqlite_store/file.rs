@@ -137,7 +137,7 @@ fn full_durability_answers_alike() {
     let path = folder.path().join("leases.db");
     let context = context(Arc::new(SystemClock));
     let store = Sqlite::open(&path, Durability::Full, &context).expect("a good path");
-    assert!(!store.capability().inline);
+    assert!(!store.capability().gathers);
     granted(one(&store, take("a", 1)));
     assert!(matches!(one(&store, take("a", 2)), Ok(Reply::Busy(_))));
     assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));

@@ -21,7 +21,8 @@ use super::{
     keys::{Keys, Slot},
     node::{self, Link, Wiring},
     servers::Servers,
-    wire::{self, Answers, By, Call, Heard, IsForeign, SCRIPT, Sender},
+    watch::Watched,
+    wire::{self, Answers, By, Call, Heard, IsForeign, Sender},
 };
 use crate::{
     Error, Name, Token,
@@ -39,20 +40,20 @@ pub(super) struct Client {
     pub(super) sender: Sender,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) fences: Fences,
-    hash: String,
     pub(super) wiring: Arc<Wiring>,
     /// Set once it is open.
     servers: OnceLock<Servers>,
     sink: OnceLock<PushSink>,
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
+    pub(super) watched: Watched,
 }
 
 /// Operations of one slot, and where they stood in the batch.
-struct Part {
+struct Part<'a> {
     slot: Slot,
     places: Vec<usize>,
-    call: Call,
+    call: Call<'a>,
     /// Whether any of them may have to wait for a push.
     waits: bool,
 }
@@ -68,11 +69,11 @@ impl Client {
             sender: Sender { client: client.clone(), handover: config.handover },
             clock: context.clock.clone(),
             fences: Fences::default(),
-            hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
             wiring: wire_up(me, dialler, client),
             servers: OnceLock::new(),
             sink: OnceLock::new(),
             waiting: Mutex::default(),
+            watched: Watched::default(),
             config,
         });
         let servers = Servers::open(&this.config, this.wiring.clone()).await?;
@@ -112,11 +113,10 @@ impl Client {
     }
 
     /// Puts the operations of each slot into one call.
-    fn split(&self, batch: &Batch) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::with_capacity(1);
+    fn split<'a>(&'a self, batch: &'a Batch) -> Vec<Part<'a>> {
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(1);
         for (place, operation) in batch.iter().enumerate() {
-            let key = self.keys.lock_key(operation.name());
-            let slot = self.keys.slot(&key);
+            let slot = self.keys.slot(operation.name());
             let at = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
                 let call = Call::new(&self.keys, slot);
                 parts.push(Part { slot, places: Vec::new(), call, waits: false });
@@ -125,21 +125,20 @@ impl Client {
             let part = &mut parts[at];
             part.places.push(place);
             part.waits |= is_wait(operation);
-            match operation {
-                Operation::Ask(ask) if ask.names.len() > 1 => {
-                    part.call
-                        .push(operation, ask.names.iter().map(|name| self.keys.lock_key(name)));
-                }
-                _ => part.call.push(operation, [key]),
-            }
+            part.call.operation(operation);
         }
         parts
     }
 
     /// Carries out one call of the script at the node that has the slot.
-    pub(super) async fn call(&self, slot: Slot, call: &Call, waits: bool) -> Result<Value, Error> {
+    pub(super) async fn call(
+        &self,
+        slot: Slot,
+        call: &Call<'_>,
+        waits: bool,
+    ) -> Result<Value, Error> {
         let mut node = self.servers().node_of(slot)?;
-        let (mut by, mut asking) = (By::Hash(&self.hash), false);
+        let (mut by, mut asking) = (By::Hash, false);
         let mut sends = 0;
         loop {
             let link = node.link()?;
@@ -201,7 +200,12 @@ impl Client {
     }
 
     /// The answers to the operations at these places, in their order.
-    fn read(&self, places: &[usize], batch: &Batch, outcome: Result<Value, Error>) -> Vec<Answer> {
+    fn read(
+        self: &Arc<Self>,
+        places: &[usize],
+        batch: &Batch,
+        outcome: Result<Value, Error>,
+    ) -> Vec<Answer> {
         let answers = outcome.and_then(Answers::new);
         let mut answers = match answers {
             Ok(answers) => answers,
@@ -210,9 +214,12 @@ impl Client {
         let mut read = Vec::with_capacity(places.len());
         for place in places {
             let operation = &batch[*place];
-            let (answer, IsForeign(_)) = answers.next_for(operation);
+            let (answer, IsForeign(is_foreign)) = answers.next_for(operation);
             self.note(operation, &answer);
             self.fences.answered(&answer);
+            if is_foreign && is_wait(operation) {
+                self.watch(operation.name());
+            }
             read.push(answer);
         }
         read
@@ -239,8 +246,10 @@ impl Client {
 
     /// Something came that nobody asked for.
     fn hear(&self, info: PushInfo) {
-        let (PushKind::Message, [_, Value::BulkString(message)]) = (info.kind, &*info.data) else {
-            return;
+        let message = match (info.kind, &*info.data) {
+            (PushKind::Message, [_, Value::BulkString(message)]) => message,
+            (PushKind::Invalidate, keys) => return self.invalidated(keys),
+            _ => return,
         };
         match wire::heard(message, &self.keys) {
             Some(Heard::Push(push)) => {
@@ -266,14 +275,19 @@ impl Client {
         if delay.is_zero() {
             return sink(Push::Woken { name });
         }
-        self.wiring.runtime.spawn(async move {
+        self.spawn(async move {
             tokio::time::sleep(delay).await;
             sink(Push::Woken { name });
         });
     }
 
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.wiring.runtime.spawn(work);
+    }
+
     /// Pushes may have been missed: everybody who waits asks again.
     fn wake_all(&self) {
+        self.watched.end_all();
         let mut names: Vec<_> = self.waiting.lock().values().cloned().collect();
         names.sort_unstable();
         names.dedup();

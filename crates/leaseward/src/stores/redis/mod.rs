@@ -20,9 +20,11 @@ mod inspect;
 mod keys;
 mod node;
 mod probe;
+mod script;
 mod sentinel;
 mod servers;
 mod store;
+mod watch;
 mod wire;
 
 use std::sync::Arc;

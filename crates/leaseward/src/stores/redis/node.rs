@@ -26,7 +26,7 @@ use super::{
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
-    wire::SCRIPT,
+    script::SCRIPT,
 };
 use crate::{Error, ErrorKind, clock::BoxFuture};
 
@@ -138,11 +138,8 @@ impl Node {
             State::Down(_, before) => before.clone(),
             State::Closed => return Err(closed()),
         };
-        let outcome = self.connect(before.as_deref()).await;
-        if outcome.is_err() {
-            return outcome;
-        }
-        self.take(outcome);
+        let link = self.connect(before.as_deref()).await?;
+        self.take(Ok(link));
         self.link()
     }
 
@@ -237,7 +234,7 @@ impl Node {
         let mut setup = redis::pipe();
         setup.cmd("CLIENT").arg("ID");
         setup.cmd("CLIENT").arg("SETNAME").arg(&self.wiring.dialler.name);
-        setup.cmd("SCRIPT").arg("LOAD").arg(SCRIPT);
+        setup.cmd("SCRIPT").arg("LOAD").arg(&SCRIPT.text);
         for question in probe::questions() {
             setup.add_command(question);
         }

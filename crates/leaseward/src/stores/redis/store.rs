@@ -44,7 +44,7 @@ impl Redis {
         let config = Config::from_url(url)?;
         let mut capability = Capability::full(Reach::Network);
         capability.lanes = LANES;
-        capability.inline = true;
+        capability.gathers = true;
         capability.several_names = !matches!(config.topology, Topology::Cluster { .. });
         let client = Client::open(config, &context).await?;
         Ok(Self { client, capability })

@@ -37,6 +37,12 @@ local GRANTED, GRANTED_ALL, QUEUED, BUSY, RENEWED, RELEASED, NOT_YOURS, GONE, CA
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local EXPIRED, NOT_OURS, BROKEN = 1, 2, 3
 
+-- A place lasts min(ttl, this) after its last ask, and so does a lease that was handed over until its first renewal.
+local HANDED_MAX_MS = 10000
+
+-- The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
+local QUEUE_MS = 2 * HANDED_MAX_MS
+
 -- The newest fence given out; read when first needed.
 local last, is_written, is_ahead
 local function last_fence()
@@ -68,4 +74,11 @@ end
 local function record(letter, ttl, first, count, delay, token, value)
   return letter .. ttl .. ' ' .. string.format('%.0f', first) .. ' ' .. count .. ' ' .. delay .. ' '
     .. string.format('%.0f', now) .. ' ' .. token .. '\n' .. value
+end
+
+-- Operations take their fields from `ARGV` at `at` and their keys from `KEYS` at `k`.
+local at, k = 5, 2
+local function next_key()
+  k = k + stride
+  return KEYS[k - stride]
 end

@@ -1,49 +1,61 @@
--- The operations. Each takes its fields from `ARGV` at `at` and its key from `KEYS` at `k`, and answers.
-local at, k = 5, 2
+-- The operations that run all the time, each in as few calls as it takes, for exclusive leases of ours about which there
+-- is nothing unusual. Everything else is slow. What is done here must be what `slow.lua` would have done.
 
-local function next_key()
-  k = k + stride
-  return KEYS[k - stride]
+-- Takes a place at the end of the queue behind an exclusive lease of ours; says whether it did.
+local function join(token, ttl, value, key, h, q)
+  local values = call('MGET', key, h)
+  local owner = values[2] and string.match(values[2], '^%a%d+ %d+ %d+ %d+ %d+ ([^\n]*)\n')
+  local p = side .. 'p:' .. key
+  if not owner or owner ~= values[1] or owner == token or call('HEXISTS', p, token) == 1 then
+    return false
+  end
+  local left = call('PTTL', key)
+  if left < 0 then
+    return false
+  end
+  local ahead = call('ZCARD', q)
+  local number = call('HINCRBY', p, '!s', 1)
+  local length = tonumber(ttl)
+  local expires = now + (length < HANDED_MAX_MS and length or HANDED_MAX_MS) * 1000
+  call('ZADD', q, number, token)
+  call('HSET', p, token, string.format('x 0 %s 1 0 %.0f %.0f %s\n', ttl, now, expires, client) .. value)
+  -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
+  if ahead == 0 or number % 8 == 0 then
+    call('PEXPIRE', q, QUEUE_MS)
+    call('PEXPIRE', p, QUEUE_MS)
+  end
+  answer(QUEUED, last_fence(), ahead)
+  answer(sub(owner, 34), 'x', 0, left, left)
+  return true
 end
 
-local function ask_slowly(ask, key, may_queue)
-  local l = lib()
-  local room = l.enter(key)
-  local hold = l.find(room, ask.token)
-  if hold then
-    local reason = l.refuses(hold)
-    if reason then
-      return answer(GONE, reason)
-    end
-    hold.expires = math.max(hold.expires, now + ask.ttl * 1000)
-    hold.ttl = ask.ttl
-    l.keep(room, hold)
-    return answer(GRANTED, hold.first, hold.count, hold.slot, l.waiters(room))
+-- Gives an exclusive lease to the first in the queue, and tells it; says whether it did. Not if that one is dead or wants
+-- something else, or if a client of another library has been seen, who must get its chance.
+local function pass_on(key, h, q, to)
+  local p = side .. 'p:' .. key
+  local notes = call('HMGET', p, to, '!f')
+  if not notes[1] or handover == 'never' or (notes[2] and handover == 'auto') then
+    return false
   end
-  if ask.mode == 'p' then
-    for _, other in ipairs(room.holds) do
-      if other.mode == 'p' and other.cap ~= ask.cap then
-        l.drop_place(room, ask.token)
-        return answer(CAPACITY, other.cap)
-      end
-    end
+  local mode, ttl, count, delay, expires, owner, value =
+    string.match(notes[1], '^(%a) %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+  if mode ~= 'x' or tonumber(expires) <= now then
+    return false
   end
-  local fence = last_fence()
-  local place, ahead = l.place(room, ask.token)
-  if place then
-    l.keep_place(room, ask, place.since)
-    return l.standing(room, QUEUED, ahead, fence)
+  local given = math.min(tonumber(ttl), HANDED_MAX_MS)
+  local first = reserve(tonumber(count))
+  call('SET', key, to, 'PX', given)
+  call('SET', h, record(delay == '0' and 's' or 'd', ttl, first, count, delay, to, value), 'PX', given + delay)
+  call('ZREM', q, to)
+  local waiting = call('ZCARD', q)
+  if waiting == 0 then
+    call('DEL', p)
+  else
+    call('HDEL', p, to)
   end
-  local waiting = l.waiters(room)
-  if waiting == 0 and l.admits(room, ask.mode, ask.cap) then
-    local given = l.grant(room, ask, ask.ttl)
-    return answer(GRANTED, given.first, given.count, given.slot, 0)
-  end
-  if not may_queue then
-    return l.standing(room, BUSY, waiting)
-  end
-  l.keep_place(room, ask)
-  l.standing(room, QUEUED, waiting, fence)
+  call('PUBLISH', 'leaseward:c:' .. owner,
+    string.format('G %.0f %s %d -1 %d ', first, count, given, waiting) .. to .. '\n' .. key)
+  return true
 end
 
 -- a|q token ttl_ms value: an exclusive lease of one fence, without delay; `q` queues if it is not free.
@@ -57,57 +69,20 @@ local function ask(letter)
       ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
     at = at + 4
   end
-  local h = side .. 'h:' .. key
-  if mode == 'x' and call('EXISTS', key, h, side .. 'q:' .. key) == 0 then
+  local h, q = side .. 'h:' .. key, side .. 'q:' .. key
+  if mode == 'x' and call('EXISTS', key, h, q) == 0 then
     local first = reserve(count)
     local length = delay == 0 and ttl or tonumber(ttl) + delay
     call('SET', key, token, 'PX', ttl)
     call('SET', h, record(delay == 0 and 's' or 'd', ttl, first, count, delay, token, value), 'PX', length)
     return answer(GRANTED, first, count, -1, 0)
   end
-  ask_slowly({
+  if letter == 113 and join(token, ttl, value, key, h, q) then
+    return
+  end
+  slow().ask({
     token = token, ttl = tonumber(ttl), value = value, mode = mode, cap = cap, count = count, delay = delay,
   }, key, letter == 81 or letter == 113)
-end
-
--- m token ttl_ms value mode capacity count delay_ms names: all names or none; never queues.
-local function ask_all()
-  local l = lib()
-  local wish = {
-    token = ARGV[at], ttl = tonumber(ARGV[at + 1]), value = ARGV[at + 2], mode = ARGV[at + 3],
-    cap = tonumber(ARGV[at + 4]), count = tonumber(ARGV[at + 5]), delay = tonumber(ARGV[at + 6]),
-  }
-  local names = tonumber(ARGV[at + 7])
-  at = at + 8
-  local keys, rooms = {}, {}
-  for i = 1, names do
-    keys[i] = next_key()
-  end
-  for i = 1, names do
-    local room = l.enter(keys[i])
-    local hold = l.find(room, wish.token)
-    local is_ours = hold and hold.letter == 's'
-    local waiting = l.waiters(room)
-    if not is_ours and (waiting > 0 or not l.admits(room, wish.mode, wish.cap)) then
-      return l.standing(room, BUSY, waiting)
-    end
-    rooms[i] = room
-  end
-  local given = {}
-  for i = 1, names do
-    local hold = l.find(rooms[i], wish.token)
-    if hold then
-      hold.expires = math.max(hold.expires, now + wish.ttl * 1000)
-      l.keep(rooms[i], hold)
-    else
-      hold = l.grant(rooms[i], wish, wish.ttl)
-    end
-    given[i] = hold
-  end
-  answer(GRANTED_ALL, names)
-  for i = 1, names do
-    answer(given[i].first, given[i].count)
-  end
 end
 
 -- n token ttl_ms count: count further fences if nobody waits.
@@ -128,20 +103,10 @@ local function renew()
     call('PEXPIRE', h, left)
     waiting = call('ZCARD', side .. 'q:' .. key)
   else
-    local l = lib()
-    local room = l.enter(key)
-    local hold = l.find(room, token)
-    if not hold then
-      return answer(NOT_YOURS, NOT_OURS)
+    waiting = slow().renew(token, tonumber(ttl), key)
+    if not waiting then
+      return
     end
-    local reason = l.refuses(hold)
-    if reason then
-      return answer(NOT_YOURS, reason)
-    end
-    hold.ttl = tonumber(ttl)
-    hold.expires = math.max(hold.expires, now + hold.ttl * 1000)
-    l.keep(room, hold)
-    waiting = l.waiters(room)
   end
   if count > 0 and waiting == 0 then
     return answer(RENEWED, waiting, reserve(count), count)
@@ -149,64 +114,26 @@ local function renew()
   answer(RENEWED, waiting, 0, 0)
 end
 
--- A server without memory to spare gives nobody anything, but it takes back what it is given.
-local function hand_over(room)
-  local l = lib()
-  pcall(l.leave_open, room)
-  if not pcall(l.settle, room) then
-    call('DEL', room.key, room.h)
-  end
-end
-
-local function release_slowly(token, keep, key)
-  local l = lib()
-  local room = l.enter(key)
-  local hold, number = l.find(room, token)
-  if hold then
-    if hold.letter == 'k' then
-      return answer(RELEASED)
-    end
-    local was_live = hold.expires > now
-    if was_live and keep > 0 then
-      hold.letter = 'k'
-      hold.expires = now + keep * 1000
-      l.keep(room, hold)
-      return answer(RELEASED)
-    end
-    l.remove(room, number)
-    hand_over(room)
-    if was_live then
-      return answer(RELEASED)
-    end
-    -- Within its delay: it had ended, but its holder came back to say so.
-    return answer(NOT_YOURS, EXPIRED)
-  end
-  if l.drop_place(room, token) then
-    hand_over(room)
-    return answer(RELEASED)
-  end
-  if room.foreign and room.foreign.value == token then
-    -- Ours, but its record is gone: deleted by hand, or evicted.
-    call('DEL', key)
-    room.foreign = nil
-    hand_over(room)
-    return answer(RELEASED)
-  end
-  answer(NOT_YOURS, NOT_OURS)
-end
-
 -- r token keep_ms: compares the token and nothing else.
 local function release()
   local token, keep, key = ARGV[at], ARGV[at + 1], next_key()
   at = at + 2
-  local h = side .. 'h:' .. key
+  local h, q = side .. 'h:' .. key, side .. 'q:' .. key
   if keep == '0' then
     local values = call('MGET', key, h)
     local letter = values[2] and byte(values[2])
-    if values[1] == token and (letter == 115 or letter == 100) and call('EXISTS', side .. 'q:' .. key) == 0 then
-      call('DEL', key, h)
-      return answer(RELEASED)
+    if values[1] == token and (letter == 115 or letter == 100) then
+      local to = call('ZRANGE', q, 0, 0)[1]
+      if not to then
+        call('DEL', key, h)
+        return answer(RELEASED)
+      end
+      -- A server without memory to spare refuses, before anything has changed.
+      local ok, passed = pcall(pass_on, key, h, q, to)
+      if ok and passed then
+        return answer(RELEASED)
+      end
     end
   end
-  release_slowly(token, tonumber(keep), key)
+  slow().release(token, tonumber(keep), key)
 end
