@@ -24,7 +24,7 @@ fn url(server: &RedisServer) -> String {
     format!("redis://locker:secret@{}", server.address())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_documented_line_is_enough_for_everything() {
     let server = server(&documented());
     let found = findings(&format!("{}?replicas=1", url(&server))).await;
