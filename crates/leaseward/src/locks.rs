@@ -298,6 +298,8 @@ impl Locks {
         if let Some(lead) = fence_lead {
             self.engine.events.fence_lead(lead);
         }
+        // A server may be set up otherwise by now, or be another one.
+        self.engine.events.guarantee(&self.guarantee());
         Health { round_trip, breaker_open: self.engine.breaker_is_open(), fence_lead }
     }
 

@@ -14,7 +14,9 @@ use tracing::{Level, Span};
 
 use super::bid::{Bid, BidState};
 use crate::{
-    Error, Event, EventKind, Fence, Guard, LostReason, Name, clock::Moment, store::HeldView,
+    Error, Event, EventKind, Fence, Guard, LostReason, Name,
+    clock::Moment,
+    store::{self, Guarantee, HeldView},
 };
 
 /// Gets every event, on the thread where it happens: be quick, never block.
@@ -51,6 +53,8 @@ struct Metrics {
     hold_seconds: Histogram,
     hold_share_of_ttl: Histogram,
     fence_lead_seconds: Gauge,
+    exclusion_level: Gauge,
+    fences_level: Gauge,
 }
 
 impl Metrics {
@@ -74,6 +78,8 @@ impl Metrics {
             hold_seconds: histogram!("leaseward_hold_seconds"),
             hold_share_of_ttl: histogram!("leaseward_hold_share_of_ttl"),
             fence_lead_seconds: gauge!("leaseward_fence_lead_seconds"),
+            exclusion_level: gauge!("leaseward_guarantee_level", "of" => "exclusion"),
+            fences_level: gauge!("leaseward_guarantee_level", "of" => "fences"),
         }
     }
 }
@@ -275,6 +281,17 @@ impl Events {
 
     pub(crate) fn fence_lead(&self, lead: Duration) {
         self.metrics.fence_lead_seconds.set(lead.as_secs_f64());
+    }
+
+    /// How firmly the store holds, as numbers that an alert can compare.
+    pub(crate) fn guarantee(&self, promised: &Guarantee) {
+        let number = |level| match level {
+            store::Level::MayBreak => 0.0,
+            store::Level::WithinBounds => 1.0,
+            store::Level::Holds => 2.0,
+        };
+        self.metrics.exclusion_level.set(number(promised.exclusion));
+        self.metrics.fences_level.set(number(promised.fences));
     }
 }
 

@@ -122,6 +122,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             store,
         });
+        engine.events.guarantee(&engine.store.guarantee());
         let weak = Arc::downgrade(&engine);
         engine.runtime.spawn(keeper.run(weak.clone(), engine.clock.clone()));
         engine.store.start(Arc::new(move |push| {

@@ -104,6 +104,8 @@ async fn examine(
         report.fence_lead = health.fence_lead;
         report.round_trips = Some(trips.clone());
     }
+    // What was learnt since connecting may change it.
+    report.guarantee = Some(locks.guarantee());
     report.findings = locks.diagnose().await?;
     report.findings.extend(trips.finding(ttl));
     Ok(())

@@ -17,6 +17,7 @@ use super::{
     config::{Config, Topology},
     dial::Dialler,
     error::{self, Reaction},
+    fences::Fences,
     keys::{Keys, Slot},
     node::{self, Link, Wiring},
     servers::Servers,
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::{
     Error, Name, Token,
+    clock::Clock,
     store::{Answer, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
@@ -35,7 +37,9 @@ const RESENDS_MAX: usize = 5;
 pub(super) struct Client {
     pub(super) config: Config,
     pub(super) keys: Keys,
-    wiring: Arc<Wiring>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) fences: Fences,
+    pub(super) wiring: Arc<Wiring>,
     /// Set once it is open.
     servers: OnceLock<Servers>,
     sink: OnceLock<PushSink>,
@@ -62,6 +66,8 @@ impl Client {
         let is_cluster = matches!(config.topology, Topology::Cluster { .. });
         let this = Arc::new_cyclic(|me| Self {
             keys: Keys::new(config.prefix.clone(), is_cluster),
+            clock: context.clock.clone(),
+            fences: Fences::default(),
             wiring: wire_up(me, dialler, config.handover),
             servers: OnceLock::new(),
             sink: OnceLock::new(),
@@ -205,15 +211,6 @@ impl Client {
         }
     }
 
-    pub(super) async fn ping(&self) -> Result<(), Error> {
-        for node in self.servers().primaries() {
-            let link = node.link()?;
-            let pong = link.command(&redis::cmd("PING")).await;
-            pong.map_err(|error| error::of_call(&error, &link.address.to_string()))?;
-        }
-        Ok(())
-    }
-
     /// The answers to the operations of a part, in their order.
     fn read(
         self: &Arc<Self>,
@@ -232,6 +229,7 @@ impl Client {
             let operation = &batch[*place];
             let (answer, IsForeign(is_foreign)) = answers.next_for(operation);
             self.note(operation, &answer);
+            self.fences.answered(&answer);
             if is_foreign && is_wait(operation) {
                 self.watch(operation.name());
             }
@@ -280,8 +278,9 @@ impl Client {
         };
         match wire::heard(message, &self.keys) {
             Some(Heard::Push(push)) => {
-                if let Push::Granted { token, .. } = &push {
+                if let Push::Granted { token, grant, .. } = &push {
                     self.waiting.lock().remove(token);
+                    self.fences.granted(grant);
                 }
                 self.push(push);
             }

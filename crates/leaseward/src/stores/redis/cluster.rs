@@ -126,6 +126,10 @@ impl Cluster {
                     continue;
                 }
             };
+            if link.probe.is_cluster == Some(false) {
+                why = Some(no_cluster(&link.address));
+                continue;
+            }
             let mut question = redis::cmd("CLUSTER");
             question.arg("SLOTS");
             match link.command(&question).await {
@@ -215,6 +219,11 @@ fn read_slots(answer: &Value, asked: &Address) -> Vec<Option<Address>> {
         primaries[first.min(last)..=last].fill(Some(address));
     }
     primaries
+}
+
+fn no_cluster(at: &Address) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("redis at {at} is no node of a cluster"))
+        .hint(format!("a single server is `redis://{at}`"))
 }
 
 fn split(address: &str) -> Option<(String, u16)> {

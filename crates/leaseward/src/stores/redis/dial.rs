@@ -59,7 +59,11 @@ impl Dialler {
         address: &Address,
         config: AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, Error> {
-        let failed = |error| error::of_connecting(&error, &address.to_string());
+        let failed = |error| {
+            let at = address.to_string();
+            error::of_database(&error, &at, self.db)
+                .unwrap_or_else(|| error::of_connecting(&error, &at))
+        };
         let client = self.client(address).map_err(failed)?;
         let config = config
             .set_connection_timeout(Some(self.timeout))

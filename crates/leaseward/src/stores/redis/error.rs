@@ -225,11 +225,33 @@ pub(super) fn of_connecting(error: &RedisError, at: &str) -> Error {
             format!("redis at {at} is too old: it does not speak RESP3"),
         )
         .hint("Redis 6.2 or newer is needed, or Valkey"),
+        Kind::Parse => Error::new(
+            ErrorKind::Unavailable,
+            format!("what listens at {at} is no redis: it answers in another language"),
+        )
+        .hint("is another program at this address, or one that speaks TLS (`rediss:`)?"),
         _ if error.code().is_some() => build(Code::Other, first_line(&error.to_string())),
         _ => Error::new(ErrorKind::Unavailable, format!("redis at {at} was not reached"))
-            .hint("is it running, and is this its address? `leaseward doctor` looks closer")
+            .hint(if error.is_connection_refusal() {
+                "is it running, and is this its address?"
+            } else {
+                "is this its address? with TLS the scheme is `rediss:`, without it `redis:`"
+            })
             .caused_by(io_text(error)),
     }
+}
+
+/// The driver's error if a server does not have the database, or does not let us in.
+pub(super) fn of_database(error: &RedisError, at: &str, db: i64) -> Option<Error> {
+    let text = error.to_string();
+    let is_refused = text.contains("refused to switch database");
+    if is_refused && text.contains("out of range") {
+        let message = format!("redis at {at} has no database {db}");
+        return Some(Error::new(ErrorKind::InvalidInput, message).hint(
+            "they are counted from 0; `redis-cli config get databases` says how many there are",
+        ));
+    }
+    (is_refused && text.contains("permission")).then(|| build(Code::NoPerm, ""))
 }
 
 /// The cause as text: the driver's own error may repeat arguments of a command.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How many keys a SCAN is to look at in one go.
-const SCAN_COUNT: usize = 1_000;
+pub(super) const SCAN_COUNT: usize = 1_000;
 
 /// How many names are looked at in one call.
 const LOOK_MAX: usize = 64;
@@ -57,8 +57,10 @@ impl Client {
         for node in self.servers().primaries() {
             let link = node.link()?;
             for pattern in &patterns {
-                let found = scan_keys(&link, pattern).await?;
-                names.extend(found.iter().filter_map(|key| self.keys.name_of_any(key)));
+                let mut scan = Scan::new(pattern);
+                while let Some(found) = scan.next(&link).await? {
+                    names.extend(found.iter().filter_map(|key| self.keys.name_of_any(key)));
+                }
             }
         }
         names.sort_unstable();
@@ -106,35 +108,48 @@ enum Ended {
     Hide,
 }
 
-async fn scan_keys(link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>, Error> {
-    let mut cursor = b"0".to_vec();
-    let mut keys = Vec::new();
-    loop {
+/// Goes through the keys of one server that match a pattern.
+pub(super) struct Scan<'a> {
+    pattern: &'a str,
+    /// `None` once all were seen.
+    cursor: Option<Vec<u8>>,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(pattern: &'a str) -> Self {
+        Self { pattern, cursor: Some(b"0".to_vec()) }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.cursor.is_none()
+    }
+
+    /// The next keys, perhaps none of them; `None` at the end.
+    pub(super) async fn next(&mut self, link: &Link) -> Result<Option<Vec<Vec<u8>>>, Error> {
+        let Some(cursor) = self.cursor.take() else { return Ok(None) };
         let mut scan = redis::cmd("SCAN");
-        scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+        scan.arg(&cursor).arg("MATCH").arg(self.pattern).arg("COUNT").arg(SCAN_COUNT);
         let answer = link.command(&scan).await;
         let answer =
             answer.map_err(|error| super::error::of_call(&error, &link.address.to_string()))?;
-        let Value::Array(parts) = answer else { return Ok(keys) };
+        let Value::Array(parts) = answer else { return Ok(None) };
         let mut parts = parts.into_iter();
         let (Some(Value::BulkString(next)), Some(Value::Array(found))) =
             (parts.next(), parts.next())
         else {
-            return Ok(keys);
+            return Ok(None);
         };
-        keys.extend(found.into_iter().filter_map(|key| match key {
+        self.cursor = Some(next).filter(|next| next != b"0");
+        let keys = found.into_iter().filter_map(|key| match key {
             Value::BulkString(key) => Some(key),
             _ => None,
-        }));
-        if next == b"0" {
-            return Ok(keys);
-        }
-        cursor = next;
+        });
+        Ok(Some(keys.collect()))
     }
 }
 
 /// A text as a pattern that matches only itself.
-fn glob(text: &str) -> String {
+pub(super) fn glob(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {

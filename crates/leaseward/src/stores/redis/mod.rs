@@ -8,10 +8,14 @@
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
 mod client;
+mod clocks;
 mod cluster;
 mod config;
+mod diagnose;
 mod dial;
 mod error;
+mod fences;
+mod guarantee;
 mod inspect;
 mod keys;
 mod node;

@@ -144,11 +144,8 @@ impl Node {
             State::Down(_, before) => before.clone(),
             State::Closed => return Err(closed()),
         };
-        let outcome = self.connect(before.as_deref()).await;
-        if outcome.is_err() {
-            return outcome;
-        }
-        self.take(outcome);
+        let link = self.connect(before.as_deref()).await?;
+        self.take(Ok(link));
         self.link()
     }
 
@@ -283,18 +280,13 @@ fn read_setup(
         Value::Int(id) => *id,
         _ => -1,
     };
+    let end = answers.len() - usize::from(subscribes);
+    let probe = Probe::read(&answers[BEFORE_PROBE..end]);
+    // What it is comes first: a Sentinel does not know scripts either, but that is not what is wrong.
+    probe.check(&address)?;
     if let Value::ServerError(refusal) = &answers[2] {
         let error: RedisError = refusal.clone().into();
         return Err(error::of_connecting(&error, &address.to_string()));
-    }
-    let end = answers.len() - usize::from(subscribes);
-    let probe = Probe::read(&answers[BEFORE_PROBE..end]);
-    if !probe.is_primary {
-        return Err(Error::new(
-            ErrorKind::Unavailable,
-            format!("redis at {address} is a replica and takes no writes"),
-        )
-        .hint("connect to its primary, or through Sentinel: `redis+sentinel://…/NAME`"));
     }
     let is_subscribed = subscribes && !matches!(answers[end], Value::ServerError(_));
     Ok(Link {

@@ -70,6 +70,11 @@ impl Sentinel {
                     .ok_or_else(|| self.unknown(at)),
                 _ => Err(self.unknown(at)),
             },
+            Value::ServerError(error)
+                if error.details().is_some_and(|text| text.contains("unknown command")) =>
+            {
+                Err(no_sentinel(at))
+            }
             Value::ServerError(error) => {
                 Err(super::error::of_connecting(&error.into(), &at.to_string()))
             }
@@ -96,6 +101,12 @@ impl Sentinel {
     fn distrust(&self) {
         self.sentinels.lock().rotate_left(1);
     }
+}
+
+fn no_sentinel(at: &Address) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("redis at {at} is no Sentinel")).hint(format!(
+        "Sentinels listen on port 26379 by default; a single server is `redis://{at}`"
+    ))
 }
 
 /// Listens to a Sentinel for as long as the node lives.

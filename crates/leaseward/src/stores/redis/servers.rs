@@ -11,7 +11,7 @@ use super::{
     node::{Node, Wiring},
     sentinel::{self, Sentinel},
 };
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 pub(super) enum Servers {
     /// One server, or the primary that Sentinels name.
@@ -43,7 +43,14 @@ impl Servers {
                 return Ok(Self::One(node));
             }
         };
-        node.open().await?;
+        let link = node.open().await?;
+        if link.probe.is_cluster == Some(true) {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("redis at {} is a node of a cluster", link.address),
+            )
+            .hint(format!("a cluster is `redis+cluster://{}`", link.address)));
+        }
         Ok(Self::One(node))
     }
 

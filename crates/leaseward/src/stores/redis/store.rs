@@ -9,13 +9,12 @@ use std::{
 use super::{
     client::Client,
     config::{Config, Topology},
-    probe::Persistence,
 };
 use crate::{
     Error, Name,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, OpenContext,
+        Answer, Batch, Break, Broken, Capability, Finding, Guarantee, LockView, OpenContext,
         PushSink, Query, Reach, Store, StoreUrl,
     },
 };
@@ -58,18 +57,7 @@ impl Store for Redis {
     }
 
     fn guarantee(&self) -> Guarantee {
-        let persistence =
-            self.client.servers().primaries()[0].link().map(|link| link.probe.persistence);
-        let exclusion = match persistence {
-            Ok(Persistence::Always) => Level::Holds,
-            _ => Level::MayBreak,
-        };
-        Guarantee {
-            exclusion,
-            fences: Level::WithinBounds,
-            reach: Reach::Network,
-            breaks_when: vec!["the server's clock steps".into()],
-        }
+        self.client.guarantee()
     }
 
     fn location(&self) -> String {
@@ -104,6 +92,15 @@ impl Store for Redis {
             let begun = Instant::now();
             client.ping().await.map(|()| begun.elapsed())
         })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'static, Result<Vec<Finding>, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move { client.diagnose().await })
+    }
+
+    fn fence_lead(&self) -> Option<Duration> {
+        self.client.fences.lead(self.client.clock.wall_us())
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
