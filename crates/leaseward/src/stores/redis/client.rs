@@ -20,11 +20,12 @@ use super::{
     keys::{Keys, Slot},
     node::{self, Link, Wiring},
     servers::Servers,
+    strong::{Line, Strong},
     wire::{self, Answers, By, Call, Heard, IsForeign, SCRIPT, Sender},
 };
 use crate::{
     Error, Name, Token,
-    store::{Answer, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
+    store::{Answer, Batch, Evidence, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
 /// How often a call is sent anew because a server did not know the script or sent us elsewhere: more than a slot on the
@@ -40,17 +41,46 @@ pub(super) struct Client {
     /// Set once it is open.
     servers: OnceLock<Servers>,
     sink: OnceLock<PushSink>,
+    /// Where leases count only once replicas have them.
+    strong: Option<Strong>,
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
 }
 
 /// Operations of one slot, and where they stood in the batch.
-struct Part {
+pub(super) struct Part {
     slot: Slot,
-    places: Vec<usize>,
+    pub(super) places: Vec<usize>,
     call: Call,
     /// Whether any of them may have to wait for a push.
     waits: bool,
+}
+
+/// Over which connection a call goes.
+#[derive(Clone, Copy)]
+pub(super) enum Via<'a> {
+    /// The one that carries everything.
+    Shared,
+    /// One of strong mode, with or without waiting for replicas in the same piece.
+    Line { strong: &'a Strong, line: Line, waits: bool },
+}
+
+impl Via<'_> {
+    /// For several calls at once, whose waiting is done together, after them.
+    fn without_waiting(self) -> Self {
+        match self {
+            Self::Shared => self,
+            Self::Line { strong, line, .. } => Self::Line { strong, line, waits: false },
+        }
+    }
+}
+
+/// What came of a call.
+pub(super) struct Called {
+    value: Value,
+    pub(super) link: Arc<Link>,
+    /// What was answered to waiting for replicas, if that was in the same piece.
+    pub(super) acknowledged: Option<Value>,
 }
 
 impl Client {
@@ -59,9 +89,13 @@ impl Client {
         let dialler = Dialler::new(&config, &context.who)?;
         let client = format!("{:016x}", rand::random::<u64>());
         let is_cluster = matches!(config.topology, Topology::Cluster { .. });
+        let strong = config.strong.map(|rule| (rule, dialler.for_longer_answers(rule.timeout)));
         let this = Arc::new_cyclic(|me| Self {
             keys: Keys::new(config.prefix.clone(), is_cluster),
             sender: Sender { client: client.clone(), handover: config.handover },
+            strong: strong.map(|(rule, dialler)| {
+                Strong::new(rule, wire_up_lines(me, dialler, client.clone()), is_cluster)
+            }),
             hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
             wiring: wire_up(me, dialler, client),
             servers: OnceLock::new(),
@@ -71,6 +105,9 @@ impl Client {
         });
         let servers = Servers::open(&this.config, this.wiring.clone()).await?;
         assert!(this.servers.set(servers).is_ok(), "BUG: opened twice");
+        if let Some(strong) = &this.strong {
+            strong.open(this.servers()).await?;
+        }
         Ok(this)
     }
 
@@ -84,17 +121,51 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        let parts = self.split(&batch);
-        if let [part] = parts.as_slice() {
-            // The usual case: everything in one call, nothing to put back into order.
-            let outcome = self.call(part.slot, &part.call, part.waits).await;
-            return self.read(&part.places, &batch, outcome);
+        if let Some(strong) = &self.strong
+            && let Some(line) = Line::of(&batch)
+        {
+            return self.submit_strongly(strong, &batch, line).await;
         }
-        let outcomes =
-            join_all(parts.iter().map(|part| self.call(part.slot, &part.call, part.waits))).await;
+        let (parts, outcomes) = self.carry_out(&batch, Via::Shared).await;
+        self.read_all(&batch, &parts, outcomes)
+    }
+
+    /// Sends a batch, a call for each slot.
+    pub(super) async fn carry_out(
+        &self,
+        batch: &Batch,
+        via: Via<'_>,
+    ) -> (Vec<Part>, Vec<Result<Called, Error>>) {
+        let parts = self.split(batch);
+        let outcomes = match parts.as_slice() {
+            // The usual case.
+            [part] => vec![self.call_via(part.slot, &part.call, part.waits, via).await],
+            parts => {
+                let via = via.without_waiting();
+                let calls =
+                    parts.iter().map(|part| self.call_via(part.slot, &part.call, part.waits, via));
+                join_all(calls).await
+            }
+        };
+        (parts, outcomes)
+    }
+
+    /// The answers of a batch, in the order of its operations.
+    pub(super) fn read_all(
+        &self,
+        batch: &Batch,
+        parts: &[Part],
+        outcomes: Vec<Result<Called, Error>>,
+    ) -> Vec<Answer> {
+        let mut read = parts.iter().zip(outcomes).map(|(part, outcome)| {
+            (part, self.read(&part.places, batch, outcome.map(|called| called.value)))
+        });
+        if parts.len() == 1 {
+            // Nothing to put back into order.
+            return read.next().map(|(_, answers)| answers).unwrap_or_default();
+        }
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        for (part, outcome) in parts.iter().zip(outcomes) {
-            let read = self.read(&part.places, &batch, outcome);
+        for (part, read) in read {
             for (place, answer) in part.places.iter().zip(read) {
                 answers[*place] = Some(answer);
             }
@@ -131,15 +202,34 @@ impl Client {
     }
 
     /// Carries out one call of the script at the node that has the slot.
-    pub(super) async fn call(&self, slot: Slot, call: &Call, waits: bool) -> Result<Value, Error> {
+    pub(super) async fn call(&self, slot: Slot, call: &Call) -> Result<Value, Error> {
+        self.call_via(slot, call, false, Via::Shared).await.map(|called| called.value)
+    }
+
+    async fn call_via(
+        &self,
+        slot: Slot,
+        call: &Call,
+        waits: bool,
+        via: Via<'_>,
+    ) -> Result<Called, Error> {
         let mut node = self.servers().node_of(slot)?;
         let (mut by, mut asking) = (By::Hash(&self.hash), false);
         let mut sends = 0;
         loop {
-            let link = node.link()?;
+            let shared = node.link()?;
+            let (at, link) = match via {
+                Via::Shared => (node.clone(), shared),
+                Via::Line { strong, line, .. } => {
+                    if waits {
+                        self.subscribe(&shared).await;
+                    }
+                    strong.connection(&shared, line).await?
+                }
+            };
             let command = call.command(by, &self.sender);
-            let failure = match self.send(&link, command, waits, asking).await {
-                Ok(value) => return Ok(value),
+            let failure = match self.send(&link, command, waits, asking, via).await {
+                Ok((value, acknowledged)) => return Ok(Called { value, link, acknowledged }),
                 Err(failure) => failure,
             };
             sends += 1;
@@ -154,7 +244,7 @@ impl Client {
                 Some(Reaction::Tell) => return Err(why),
                 // No answer at all, or one that says that this is not the node it was.
                 Some(Reaction::Reconnect) | None => {
-                    node.broken(&link, why.duplicate());
+                    at.broken(&link, why.duplicate());
                     return Err(why);
                 }
             }
@@ -169,10 +259,14 @@ impl Client {
         command: redis::Cmd,
         waits: bool,
         asking: bool,
-    ) -> Result<Value, RedisError> {
-        let subscribes = waits && !link.is_subscribed.load(Ordering::Acquire);
-        if !subscribes && !asking {
-            return link.command(&command).await;
+        via: Via<'_>,
+    ) -> Result<(Value, Option<Value>), RedisError> {
+        let (subscribes, wait) = match via {
+            Via::Shared => (waits && !link.is_subscribed.load(Ordering::Acquire), None),
+            Via::Line { strong, waits, .. } => (false, waits.then(|| strong.wait())),
+        };
+        if !subscribes && !asking && wait.is_none() {
+            return link.command(&command).await.map(|value| (value, None));
         }
         let mut pipeline = redis::pipe();
         if subscribes {
@@ -183,14 +277,28 @@ impl Client {
             pipeline.add_command(redis::cmd("ASKING"));
         }
         pipeline.add_command(command);
+        let waits = wait.map(|wait| pipeline.add_command(wait)).is_some();
         let mut answers = link.pipeline(&pipeline).await?;
+        let acknowledged = if waits { answers.pop() } else { None };
         let last = answers.pop().unwrap_or_default();
         if subscribes && !matches!(answers[0], Value::ServerError(_)) {
             link.is_subscribed.store(true, Ordering::Release);
         }
         match last {
             Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
+            value => Ok((value, acknowledged)),
+        }
+    }
+
+    /// Subscribes on the shared connection, before a call that may have to wait goes out over another.
+    async fn subscribe(&self, shared: &Link) {
+        if shared.is_subscribed.load(Ordering::Acquire) {
+            return;
+        }
+        self.wiring.has_waited.store(true, Ordering::Release);
+        // Refused or lost: whoever waits asks again now and then.
+        if shared.command(&node::subscribe(&self.sender.client)).await.is_ok() {
+            shared.is_subscribed.store(true, Ordering::Release);
         }
     }
 
@@ -245,9 +353,14 @@ impl Client {
             return;
         };
         match wire::heard(message, &self.keys) {
-            Some(Heard::Push(push)) => {
-                if let Push::Granted { token, .. } = &push {
-                    self.waiting.lock().remove(token);
+            Some(Heard::Push(mut push)) => {
+                if let Push::Granted { token, grant, .. } = &mut push {
+                    if self.strong.is_some() {
+                        // Replicas may not have it yet: the token asks again, and that is waited for.
+                        grant.evidence = Evidence::Unproven;
+                    } else {
+                        self.waiting.lock().remove(token);
+                    }
                 }
                 self.push(push);
             }
@@ -287,6 +400,9 @@ impl Client {
         if let Some(servers) = self.servers.get() {
             servers.close();
         }
+        if let Some(strong) = &self.strong {
+            strong.close();
+        }
     }
 }
 
@@ -298,7 +414,7 @@ impl Drop for Client {
 
 /// What nodes need of their client.
 fn wire_up(me: &Weak<Client>, dialler: Dialler, client: String) -> Arc<Wiring> {
-    let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
+    let (hears, returns) = (me.clone(), me.clone());
     Arc::new(Wiring {
         dialler,
         client,
@@ -309,17 +425,35 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, client: String) -> Arc<Wiring> {
                 client.hear(info);
             }
         }),
-        on_loss: Box::new(move || {
-            if let Some(servers) = loses.upgrade().as_ref().and_then(|client| client.servers.get())
-            {
-                servers.lost();
-            }
-        }),
+        on_loss: learn_anew(me),
         on_return: Box::new(move || {
             if let Some(client) = returns.upgrade() {
                 client.wake_all();
             }
         }),
+    })
+}
+
+/// What the connections of strong mode need: they hear nothing, and whoever waits misses nothing when one is lost.
+fn wire_up_lines(me: &Weak<Client>, dialler: Dialler, client: String) -> Arc<Wiring> {
+    Arc::new(Wiring {
+        dialler,
+        client,
+        runtime: Handle::current(),
+        has_waited: AtomicBool::new(false),
+        on_push: Box::new(|_| {}),
+        on_loss: learn_anew(me),
+        on_return: Box::new(|| {}),
+    })
+}
+
+/// After a loss: in a cluster another node may have its slots by now.
+fn learn_anew(me: &Weak<Client>) -> Box<dyn Fn() + Send + Sync> {
+    let me = me.clone();
+    Box::new(move || {
+        if let Some(servers) = me.upgrade().as_ref().and_then(|client| client.servers.get()) {
+            servers.lost();
+        }
     })
 }
 

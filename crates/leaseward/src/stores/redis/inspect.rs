@@ -77,7 +77,7 @@ impl Client {
             for name in &names {
                 call.look(self.keys.lock_key(name));
             }
-            let mut answers = Answers::new(self.call(slot, &call, false).await?)?;
+            let mut answers = Answers::new(self.call(slot, &call).await?)?;
             for name in names {
                 let view = room(&mut answers, name)?;
                 if !view.holders.is_empty() || !view.waiters.is_empty() {
@@ -95,7 +95,7 @@ impl Client {
         let slot = self.keys.slot(&key);
         let mut call = Call::new(&self.keys, slot);
         call.break_lease(key, order.now);
-        Answers::new(self.call(slot, &call, false).await?)?.done()?;
+        Answers::new(self.call(slot, &call).await?)?.done()?;
         let holders = before.into_iter().flat_map(|view| view.holders).collect();
         Ok(Broken { holders })
     }

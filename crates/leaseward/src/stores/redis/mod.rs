@@ -19,6 +19,7 @@ mod probe;
 mod sentinel;
 mod servers;
 mod store;
+mod strong;
 mod wire;
 
 use std::sync::Arc;
