@@ -1,10 +1,10 @@
 //! A cluster moves slots, and replaces a node that is gone.
 
-use leaseward_testkit::Cluster;
+use leaseward_testkit::{Cluster, RedisServer};
 
 #[test]
 fn a_slot_moves_by_ask_then_by_moved() {
-    let cluster = Cluster::start_without_replicas();
+    let cluster = Cluster::start_with(0, &RedisServer::builder().requirepass("secret"));
     let slot = cluster.slot_of("{a}");
     let from = cluster.primary_of("{a}");
     let primaries = cluster.primaries();
@@ -35,7 +35,7 @@ fn a_replica_replaces_its_primary() {
     let replicas = cluster.replicas_of(&old.address());
     assert_eq!(replicas.len(), 1);
     old.cli(&["set", "a", "1"]);
-    assert_eq!(old.cli(&["wait", "1", "1000"]), "1");
+    replicas[0].wait_for_copy(old);
     old.kill();
     let new = cluster.wait_for_new_primary_of("a", &old.address());
     assert_eq!(new.port(), replicas[0].port());

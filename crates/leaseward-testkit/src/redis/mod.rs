@@ -114,7 +114,7 @@ impl RedisServer {
         };
         let mut command = process::mortal(program, program);
         command.arg(self.folder.path().join("redis.conf"));
-        command.envs(self.options.environment.iter().map(|(key, value)| (key, value)));
+        command.envs(self.options.environment.clone());
         // What it says before it has read where its log is.
         let early = File::create(self.folder.path().join("early")).expect("a file can be made");
         command.stdin(Stdio::null()).stdout(early.try_clone().expect("a handle")).stderr(early);
@@ -288,6 +288,21 @@ impl RedisServer {
         eventually("the replica is linked to its primary", PATIENCE, || {
             let info = self.info("replication");
             (info.get("master_link_status")? == "up").then_some(())
+        });
+    }
+
+    /// Waits until it, a replica, has all that `primary` has now. (A `WAIT` by [`cli`](Self::cli) tells nothing: it answers
+    /// for what its own connection wrote.)
+    ///
+    /// # Panics
+    /// If it has not within [`PATIENCE`].
+    pub fn wait_for_copy(&self, primary: &Self) {
+        let offset = |server: &Self, key: &str| {
+            server.info("replication").get(key).and_then(|text| text.parse::<u64>().ok())
+        };
+        let all = offset(primary, "master_repl_offset").expect("a server has an offset");
+        eventually("the replica has all of its primary", PATIENCE, || {
+            (offset(self, "slave_repl_offset")? >= all).then_some(())
         });
     }
 

@@ -69,13 +69,13 @@ impl Client {
     async fn look(&self, names: &[Name]) -> Result<Vec<LockView>, Error> {
         let mut slots: BTreeMap<Slot, Vec<&Name>> = BTreeMap::new();
         for name in names {
-            slots.entry(self.keys.slot(&self.keys.lock_key(name))).or_default().push(name);
+            slots.entry(self.keys.slot(name)).or_default().push(name);
         }
         let mut views = Vec::new();
         for (slot, names) in slots {
             let mut call = Call::new(&self.keys, slot);
             for name in &names {
-                call.look(self.keys.lock_key(name));
+                call.look(name);
             }
             let mut answers = Answers::new(self.call(slot, &call).await?)?;
             for name in names {
@@ -91,10 +91,9 @@ impl Client {
 
     pub(super) async fn break_lease(&self, order: &Break) -> Result<Broken, Error> {
         let before = self.look(std::slice::from_ref(&order.name)).await?;
-        let key = self.keys.lock_key(&order.name);
-        let slot = self.keys.slot(&key);
+        let slot = self.keys.slot(&order.name);
         let mut call = Call::new(&self.keys, slot);
-        call.break_lease(key, order.now);
+        call.break_lease(&order.name, order.now);
         Answers::new(self.call(slot, &call).await?)?.done()?;
         let holders = before.into_iter().flat_map(|view| view.holders).collect();
         Ok(Broken { holders })

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use redis::Cmd;
+
 use crate::Name;
 
 /// The number of hash slots of every Redis Cluster.
@@ -41,9 +43,9 @@ impl Keys {
         Name::new(std::str::from_utf8(name).ok()?).ok()
     }
 
-    /// Where a lock key is, and its side keys with it.
-    pub(super) fn slot(&self, lock_key: &str) -> Slot {
-        if self.is_cluster { slot_of(lock_key.as_bytes()) } else { Slot(0) }
+    /// Where the keys of a name are.
+    pub(super) fn slot(&self, name: &Name) -> Slot {
+        if self.is_cluster { slot_of(self.lock_key(name).as_bytes()) } else { Slot(0) }
     }
 
     /// What side keys of a slot begin with. On a cluster a tag of the same slot is put in front: the lock key itself
@@ -69,15 +71,21 @@ impl Keys {
         self.name(side.unwrap_or(key))
     }
 
-    /// The keys a script call declares for a lock key, first of all itself. On a cluster the side keys too: while a slot
-    /// is on the move the server then refuses a call of which it has not all keys, instead of running it on half of them.
-    pub(super) fn declared(&self, lock_key: String, side: &str, into: &mut Vec<String>) {
-        if self.is_cluster {
-            let beside = ["h:", "q:", "p:"].map(|kind| format!("{side}{kind}{lock_key}"));
-            into.push(lock_key);
-            into.extend(beside);
-        } else {
-            into.push(lock_key);
+    /// Adds the keys that a script call declares for a name, first of all its lock key. On a cluster the side keys too:
+    /// while a slot is on the move the server then refuses a call of which it has not all keys, instead of running it on
+    /// half of them.
+    pub(super) fn declare(&self, name: &Name, side: &str, to: &mut Cmd, scratch: &mut String) {
+        let kinds: &[&str] = if self.is_cluster { &["h:", "q:", "p:"] } else { &[] };
+        scratch.clear();
+        scratch.push_str(&self.prefix);
+        scratch.push_str(name);
+        to.arg(scratch.as_str());
+        for kind in kinds {
+            scratch.clear();
+            for part in [side, kind, &self.prefix, name] {
+                scratch.push_str(part);
+            }
+            to.arg(scratch.as_str());
         }
     }
 
@@ -167,8 +175,8 @@ mod tests {
     fn side_keys_share_the_slot_whatever_the_name() {
         let keys = Keys::new("lock:".into(), true);
         for name in ["plain", "{tag}:x", "a}b", "a{}b", "{", "x{y"] {
-            let key = keys.lock_key(&Name::new(name).expect("a name"));
-            let slot = keys.slot(&key);
+            let name = Name::new(name).expect("a name");
+            let (key, slot) = (keys.lock_key(&name), keys.slot(&name));
             for side in [keys.fence_key(slot), keys.side(slot) + "q:" + &key] {
                 assert_eq!(slot_of(side.as_bytes()), slot, "{side}");
             }

@@ -7,6 +7,7 @@
 //! How firmly it holds depends on how the server is set up; [`Store::guarantee`](crate::store::Store::guarantee) says
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
+mod calls;
 mod client;
 mod cluster;
 mod config;
@@ -20,6 +21,7 @@ mod sentinel;
 mod servers;
 mod store;
 mod strong;
+mod watch;
 mod wire;
 
 use std::sync::Arc;

@@ -18,7 +18,8 @@ use redis::{Cmd, Value};
 use tokio::sync::OnceCell;
 
 use super::{
-    client::{Called, Client, Via},
+    calls::{Called, Via},
+    client::Client,
     config::{self, Address},
     error::{self, Code},
     node::{Link, Node, Wiring},
@@ -237,7 +238,7 @@ impl Shortage {
 impl Client {
     /// Carries out a batch and answers what replicas acknowledged.
     pub(super) async fn submit_strongly(
-        &self,
+        self: &Arc<Self>,
         strong: &Strong,
         batch: &Batch,
         line: Line,
@@ -278,7 +279,7 @@ impl Client {
 
     /// Gives leases back; answers for each whether that was answered.
     async fn undo(
-        &self,
+        self: &Arc<Self>,
         strong: &Strong,
         batch: &Batch,
         line: Line,
