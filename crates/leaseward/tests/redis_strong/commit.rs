@@ -4,7 +4,7 @@ use leaseward::Locks;
 use leaseward_testkit::{Cluster, RedisServer};
 use tokio::task::JoinSet;
 
-use crate::help::{blocking, connect, primary_with, strong_url, wait_for_replicas};
+use crate::help::{STRONG, blocking, connect, primary_with, strong_url};
 
 const TASKS: usize = 64;
 
@@ -42,10 +42,10 @@ async fn many_at_once_share_few_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_cluster_each_node_waits_for_its_own_replicas() {
     let cluster = blocking(Cluster::start);
-    let url = format!("redis+cluster://{}?replicas=1", cluster.addresses().join(","));
+    let url = format!("redis+cluster://{}?{STRONG}1", cluster.addresses().join(","));
     let locks = connect(&url).await;
     let primaries = cluster.primaries();
-    blocking(|| primaries.iter().for_each(|node| wait_for_replicas(node, 1)));
+    blocking(|| primaries.iter().for_each(|node| node.wait_for_replicas(1)));
     blocking(|| primaries.iter().for_each(|node| drop(node.cli(&["config", "resetstat"]))));
     let guards = acquire_all(&locks).await;
     assert!(guards.iter().all(leaseward::Guard::is_held));

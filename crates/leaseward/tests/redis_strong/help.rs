@@ -7,7 +7,7 @@ use leaseward::{
     clock::SystemClock,
     store::{self, Answer, Ask, IfBusy, OpenContext, Operation, Query, Renew, Store},
 };
-use leaseward_testkit::{PATIENCE, RedisServer, eventually};
+use leaseward_testkit::{PATIENCE, RedisServer};
 
 /// The primary's key of a lock named `name`.
 pub(crate) fn is_held_at(server: &RedisServer, name: &str) -> bool {
@@ -19,25 +19,15 @@ pub(crate) fn primary_with(replicas: usize) -> (RedisServer, Vec<RedisServer>) {
     let primary = RedisServer::start();
     let replicas: Vec<_> =
         (0..replicas).map(|_| RedisServer::builder().replica_of(&primary).start()).collect();
-    wait_for_replicas(&primary, replicas.len());
+    primary.wait_for_replicas(replicas.len());
     (primary, replicas)
 }
 
-/// Waits until all replicas have acknowledged something. A new one counts as online before, and sends its first
-/// acknowledgement up to a second later.
-pub(crate) fn wait_for_replicas(primary: &RedisServer, count: usize) {
-    // A write that every node of a cluster takes, and that changes nothing.
-    primary.cli(&["function", "flush"]);
-    eventually("all replicas acknowledge", PATIENCE, || {
-        let info = primary.info("replication");
-        let written = format!("offset={},", info["master_repl_offset"]);
-        let up_to_date = info.values().filter(|value| value.contains(&written)).count();
-        (up_to_date == count).then_some(())
-    });
-}
+/// Far longer than a replica needs: this machine may be busy.
+pub(crate) const STRONG: &str = "replica_timeout=500ms&replicas=";
 
 pub(crate) fn strong_url(server: &RedisServer, replicas: usize) -> String {
-    format!("{}?replicas={replicas}", server.url())
+    format!("{}?{STRONG}{replicas}", server.url())
 }
 
 pub(crate) async fn connect(url: &str) -> Locks {

@@ -3,9 +3,7 @@
 use leaseward::ErrorKind;
 use leaseward_testkit::{RedisServer, Sentinels};
 
-use crate::help::{
-    blocking, connect, granted, is_held_at, primary_with, strong_url, wait_for_replicas,
-};
+use crate::help::{blocking, connect, granted, is_held_at, primary_with, strong_url};
 
 fn rounds() -> usize {
     if std::env::var_os("LEASEWARD_FULL").is_some() { 10 } else { 3 }
@@ -16,10 +14,11 @@ fn rounds() -> usize {
 async fn with_all_replicas_required_nobody_believes_in_a_lost_grant() {
     for round in 0..rounds() {
         let set = blocking(|| Sentinels::start(2));
-        blocking(|| wait_for_replicas(set.primary(), 2));
+        blocking(|| set.primary().wait_for_replicas(2));
         let (sentinels, main) = (set.sentinel_addresses().join(","), set.master_name());
         let url = format!("redis+sentinel://{sentinels}/{main}");
-        let strong = connect(&format!("{url}?replicas=2")).await;
+        // Short, or Sentinel counts the replicas as down too.
+        let strong = connect(&format!("{url}?replicas=2&replica_timeout=200ms")).await;
         drop(granted(strong.lock("before").try_acquire().await));
 
         blocking(|| set.isolate_replicas());

@@ -6,8 +6,8 @@ use leaseward::{Attempt, ErrorKind, LostReason, store::Reply};
 use leaseward_testkit::Proxy;
 
 use crate::help::{
-    Bare, acquire_in_time, blocking, connect, granted, is_held_at, primary_with, strong_url,
-    wait_for_replicas, wait_for_waiters,
+    Bare, STRONG, acquire_in_time, blocking, connect, granted, is_held_at, primary_with,
+    strong_url, wait_for_waiters,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn a_lease_nobody_acknowledged_is_given_back_until_replicas_return() {
 async fn an_unacknowledged_renewal_does_not_move_the_deadline() {
     let (primary, replicas) = blocking(|| primary_with(1));
     let locks = connect(&strong_url(&primary, 1)).await;
-    let lock = locks.lock("job").ttl(Duration::from_millis(900));
+    let lock = locks.lock("job").ttl(Duration::from_secs(2));
     let guard = lock.acquire().await.expect("it is free");
     let begun = guard.deadline();
     guard.renew().await.expect("it is acknowledged");
@@ -59,7 +59,7 @@ async fn a_handover_that_is_not_acknowledged_does_not_start() {
     assert!(refusal.message().starts_with("only 0 of 1"), "{refusal}");
     assert!(!blocking(|| is_held_at(&primary, "job")), "it was given back");
     blocking(|| replicas[0].resume());
-    blocking(|| wait_for_replicas(&primary, 1));
+    blocking(|| primary.wait_for_replicas(1));
     assert!(acquire_in_time(&waiter, "job").await.is_held());
 }
 
@@ -95,7 +95,7 @@ async fn who_is_told_that_it_is_busy_needs_no_replica() {
 async fn an_undo_that_was_lost_leaves_it_open_and_asking_again_ends_it() {
     let (primary, replicas) = blocking(|| primary_with(1));
     let proxy = Proxy::start(&primary.address());
-    let bare = Bare::open(&format!("redis://{}?replicas=1", proxy.address())).await;
+    let bare = Bare::open(&format!("redis://{}?{STRONG}1", proxy.address())).await;
     let token = bare.token();
     blocking(|| replicas[0].pause());
     // The script, the waiting, the question for replicas, and then the undo.
@@ -108,7 +108,7 @@ async fn an_undo_that_was_lost_leaves_it_open_and_asking_again_ends_it() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!blocking(|| is_held_at(&primary, "job")));
     blocking(|| replicas[0].resume());
-    blocking(|| wait_for_replicas(&primary, 1));
+    blocking(|| primary.wait_for_replicas(1));
     let answer = bare.ask("job", &token).await;
     assert!(matches!(answer, Ok(Reply::Granted(_))), "{answer:?}");
     let answer = bare.renew("job", &token).await;
