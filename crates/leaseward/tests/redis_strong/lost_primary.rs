@@ -3,7 +3,9 @@
 use leaseward::ErrorKind;
 use leaseward_testkit::{RedisServer, Sentinels};
 
-use crate::help::{blocking, connect, granted, is_held_at, primary_with, strong_url};
+use crate::help::{
+    STRONG, acquire_in_time, blocking, connect, granted, is_held_at, primary_with, strong_url,
+};
 
 fn rounds() -> usize {
     if std::env::var_os("LEASEWARD_FULL").is_some() { 10 } else { 3 }
@@ -76,4 +78,21 @@ async fn with_fewer_required_than_there_are_the_wrong_one_may_be_promoted() {
 async fn with_all_required_one_cut_off_is_enough_to_refuse() {
     let (_server, outcome) = after_promotion_of_the_one_cut_off(2).await;
     assert_eq!((outcome.believers, outcome.refused), (1, Some(ErrorKind::Unavailable)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_all_acknowledged_is_there_after_a_failover_and_clients_follow() {
+    let set = blocking(|| Sentinels::start(2));
+    blocking(|| set.primary().wait_for_replicas(2));
+    let (sentinels, main) = (set.sentinel_addresses().join(","), set.master_name());
+    let url = |replicas| format!("redis+sentinel://{sentinels}/{main}?{STRONG}{replicas}");
+    let (of_all, of_one) = (connect(&url(2)).await, connect(&url(1)).await);
+    let _kept = granted(of_all.lock("kept").try_acquire().await);
+    let _other = granted(of_one.lock("other").try_acquire().await);
+    let promoted = blocking(|| {
+        set.kill_primary();
+        set.wait_for_new_primary()
+    });
+    assert!(blocking(|| is_held_at(promoted, "kept")));
+    assert!(acquire_in_time(&of_one, "after").await.is_held());
 }
