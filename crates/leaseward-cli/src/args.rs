@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    acquire, break_lease, completions, demo, elect, events, ls, man, release, renew, run, show,
+    acquire, break_lease, completions, demo, doctor, elect, events, ls, man, release, renew, run,
+    show,
 };
 
 /// Run commands under a lock that is a lease: owned by a token, timed by a TTL, renewed while the work runs, guarded by
@@ -73,6 +74,7 @@ pub(crate) enum Command {
     Events(events::EventsArgs),
     Elect(elect::ElectArgs),
     Break(break_lease::BreakArgs),
+    Doctor(doctor::DoctorArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -83,6 +85,7 @@ Examples:
   leaseward run deploy -- ./deploy.sh          one at a time, in the order of asking
   leaseward run --no-wait nightly -- backup    skip if it is running already (exit 75)
   leaseward ls                                 who holds what
+  leaseward doctor                             what silently breaks locks in this store
   leaseward demo                               see what locks get wrong, and this one does not
 
 Exit codes:

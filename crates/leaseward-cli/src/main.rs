@@ -24,10 +24,13 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::{
+    address::Address,
     args::{Cli, Command},
     commands::{
-        acquire, break_lease, completions, demo, elect, events, ls, man, release, renew, run, show,
+        acquire, break_lease, completions, demo, doctor, elect, events, ls, man, release, renew,
+        run, show,
     },
+    config::Settings,
     exit::Exit,
     failure::Failure,
     printer::Printer,
@@ -87,7 +90,12 @@ fn with_a_store(
         .build()
         .map_err(|error| Failure::system("cannot start the runtime", &error))?;
     let done = runtime.block_on(async {
-        let mut session = Session::open(&global, printer).await?;
+        let settings = Settings::load(&global)?;
+        let store = settings.store.clone();
+        let mut session = match Session::open(settings, printer).await {
+            Ok(session) => session,
+            Err(failure) => return Err(not_opened(&command, &store, failure, printer)),
+        };
         let done = dispatch(command, &mut session).await;
         session.close().await;
         done
@@ -96,6 +104,14 @@ fn with_a_store(
     runtime.shutdown_background();
     drop(stand);
     done
+}
+
+/// A store that cannot be opened ends every command; to one of them that is a finding.
+fn not_opened(command: &Command, store: &Address, failure: Failure, printer: Printer) -> Failure {
+    match command {
+        Command::Doctor(args) => doctor::not_opened(args, store.shown(), failure, printer),
+        _ => failure,
+    }
 }
 
 async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failure> {
@@ -109,6 +125,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failu
         Command::Events(args) => events::run(args, session).await,
         Command::Elect(args) => elect::run(args, session).await,
         Command::Break(args) => break_lease::run(args, session).await,
+        Command::Doctor(args) => doctor::run(args, session).await,
         Command::Demo(args) => demo::run(args, session).await,
         Command::Completions(args) => completions::run(&args, session.printer),
         Command::Man(args) => man::run(&args, session.printer),

@@ -117,6 +117,22 @@ impl Printer {
 
     /// A table for people; off a terminal plain columns, never cut or wrapped.
     pub(crate) fn table(self, head: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
+        let mut table = self.columns();
+        table.set_header(head.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+        table.add_rows(rows);
+        self.drawn(table)
+    }
+
+    /// Labels and what belongs to each, for people; a label may be empty where the one above goes on.
+    pub(crate) fn pairs(self, rows: &[(&str, String)]) -> Result<(), Failure> {
+        let mut table = self.columns();
+        for (label, text) in rows {
+            table.add_row([Cell::new(label).add_attribute(Attribute::Dim), Cell::new(text)]);
+        }
+        self.drawn(table)
+    }
+
+    fn columns(self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         if self.out_terminal {
@@ -125,10 +141,16 @@ impl Printer {
             table.set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
         }
         if !self.colour {
+            // Without colour it is still a terminal, with a width.
+            if let Some(width) = table.width() {
+                table.set_width(width);
+            }
             table.force_no_tty();
         }
-        table.set_header(head.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
-        table.add_rows(rows);
+        table
+    }
+
+    fn drawn(self, mut table: Table) -> Result<(), Failure> {
         for column in table.column_iter_mut() {
             column.set_padding((0, 2));
         }

@@ -2,9 +2,7 @@
 
 use leaseward::Locks;
 
-use crate::{
-    args::Global, child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer,
-};
+use crate::{child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer};
 
 /// What commands work with.
 #[derive(Debug)]
@@ -16,9 +14,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Reads the settings and opens the store.
-    pub(crate) async fn open(global: &Global, printer: Printer) -> Result<Self, Failure> {
-        let settings = Settings::load(global)?;
+    /// Opens the store that the settings name.
+    pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let locks = tokio::select! {

@@ -56,6 +56,21 @@ pub(crate) fn shown(duration: Duration) -> String {
     }
 }
 
+/// A duration for people that may be far below a second: two digits, or all that stand before the point.
+pub(crate) fn fine(duration: Duration) -> String {
+    let us = duration.as_micros();
+    match us {
+        0..1_000 => format!("{us}µs"),
+        1_000..10_000 => format!("{}.{}ms", us / 1_000, us % 1_000 / 100),
+        _ => shown(duration),
+    }
+}
+
+/// Microseconds, as programs read them.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Milliseconds, as programs read them.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -82,6 +97,22 @@ mod tests {
             assert!(ttl(bad).is_err(), "{bad}");
         }
         assert!(ttl("100ms").is_ok() && ttl("24h").is_ok());
+    }
+
+    #[test]
+    fn shows_what_is_short() {
+        let table = [
+            (0, "0µs"),
+            (12, "12µs"),
+            (999, "999µs"),
+            (1_250, "1.2ms"),
+            (9_999, "9.9ms"),
+            (48_000, "48ms"),
+            (1_500_000, "1.5s"),
+        ];
+        for (us, text) in table {
+            assert_eq!(fine(Duration::from_micros(us)), text);
+        }
     }
 
     #[test]

@@ -4,10 +4,16 @@
 //! however that ends. What is missing on the machine is a panic that says how to install it: a test that needs a server
 //! fails without one, it is never skipped.
 
+mod cluster;
 mod port;
 mod process;
+mod proxy;
 mod redis;
+mod sentinels;
 mod wait;
 
+pub use cluster::{Cluster, Migration};
+pub use proxy::Proxy;
 pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
+pub use sentinels::Sentinels;
 pub use wait::{PATIENCE, eventually};

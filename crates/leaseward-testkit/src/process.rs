@@ -36,6 +36,14 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for")
     }
 
+    /// Whether it is neither ended nor stopped.
+    pub(crate) fn is_awake(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        // The state follows the name, which is in parentheses and may contain some.
+        let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        state.is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'))
+    }
+
     /// Stops it in its tracks: connections stay, nothing is answered.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);

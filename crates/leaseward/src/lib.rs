@@ -4,6 +4,7 @@
 mod audit;
 pub mod blocking;
 pub mod clock;
+mod diagnosis;
 mod election;
 mod engine;
 mod error;

@@ -1,11 +1,12 @@
 //! The entry: a client of one store.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{cmp::Reverse, fmt, sync::Arc, time::Duration};
 
 use crate::{
     Election, Error, ErrorKind, Event, Guard, Handle, Lock, Mode, MultiLock, Name, Observations,
     OrderCheck,
     clock::{Clock, SystemClock},
+    diagnosis,
     engine::{
         Engine, Settings,
         bid::{Bid, BidState, Spec},
@@ -292,18 +293,16 @@ impl Locks {
     /// # Cancel safety
     /// Cancel safe: it only reads.
     pub async fn health(&self) -> Health {
+        let round_trip = self.engine.store.ping().await;
         let fence_lead = self.engine.store.fence_lead();
         if let Some(lead) = fence_lead {
             self.engine.events.fence_lead(lead);
         }
-        Health {
-            round_trip: self.engine.store.ping().await,
-            breaker_open: self.engine.breaker_is_open(),
-            fence_lead,
-        }
+        Health { round_trip, breaker_open: self.engine.breaker_is_open(), fence_lead }
     }
 
-    /// Checks what silently breaks locks in this store.
+    /// Checks what silently breaks locks in this store: how it is set up, what it runs on, how far its fences are ahead
+    /// of its clock. The worst comes first; a healthy store has nothing of [`Severity::Danger`](store::Severity).
     ///
     /// # Errors
     /// What the store says.
@@ -311,7 +310,13 @@ impl Locks {
     /// # Cancel safety
     /// Cancel safe: it only reads.
     pub async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        self.engine.store.diagnose().await
+        let store = &self.engine.store;
+        // Without it a client that has not asked for anything yet knows of no fence.
+        store.ping().await?;
+        let mut findings = store.diagnose().await?;
+        findings.extend(store.fence_lead().and_then(diagnosis::of_fence_lead));
+        findings.sort_by_key(|finding| Reverse(finding.severity));
+        Ok(findings)
     }
 
     /// What this store, as it is set up, promises.

@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod break_lease;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod events;
 pub(crate) mod ls;

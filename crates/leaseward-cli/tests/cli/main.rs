@@ -7,6 +7,7 @@ mod bad_input;
 mod breaking;
 mod counter;
 mod demo;
+mod doctor;
 mod elect;
 mod events;
 mod handles;

@@ -38,6 +38,21 @@ fn the_command_has_the_foreground_and_the_shell_gets_it_back() {
 }
 
 #[test]
+fn without_colour_long_lines_are_still_wrapped() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    let ran = on_a_terminal(&place, &format!("stty cols 60; {tool} doctor"));
+    assert!(ran.code == 0 && ran.out.contains('\x1b'), "{:?}", ran.out);
+    let ran = on_a_terminal(&place, &format!("stty cols 60; NO_COLOR=1 {tool} doctor"));
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(!ran.out.contains('\x1b'), "{:?}", ran.out);
+    // The path of the store is one word.
+    let lines = ran.out.lines().filter(|line| !line.starts_with("store"));
+    assert!(lines.clone().all(|line| line.chars().count() <= 60), "{}", ran.out);
+    assert!(lines.clone().any(|line| line.starts_with("             ")), "{}", ran.out);
+}
+
+#[test]
 fn whom_a_wait_is_for_is_shown_and_wiped() {
     let place = Place::new();
     let held = place.hold(&["deploy"], "read line");

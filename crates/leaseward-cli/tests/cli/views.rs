@@ -82,6 +82,7 @@ fn every_command_has_help_with_examples() {
         "events",
         "elect",
         "break",
+        "doctor",
         "demo",
         "completions",
         "man",

@@ -1,8 +1,10 @@
 //! What is shown about locks.
 
+use std::cmp::Reverse;
+
 use leaseward::{
     Mode, Name,
-    store::{LockView, Query},
+    store::{LockView, Query, Severity},
 };
 
 use crate::{
@@ -21,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_prefix_is_no_pattern),
     case!(shows_no_secret),
     case!(says_what_the_store_promises),
+    case!(a_healthy_store_has_no_danger),
 ];
 
 async fn shows_who_holds_what(fixture: &Fixture) {
@@ -152,13 +155,24 @@ async fn says_what_the_store_promises(fixture: &Fixture) {
         let error = locks.require(&more).expect_err("it reaches less far");
         assert_eq!(error.kind(), leaseward::ErrorKind::Unsupported, "{error}");
     }
-    assert!(locks.health().await.is_good());
-    assert!(
-        locks
-            .diagnose()
-            .await
-            .expect("answered")
-            .iter()
-            .all(|finding| { finding.severity < leaseward::store::Severity::Danger })
-    );
+}
+
+async fn a_healthy_store_has_no_danger(fixture: &Fixture) {
+    let holding = fixture.client().await;
+    let guard = take(&holding.lock("x").ttl(LONG)).await;
+    // One that has asked for nothing yet has to find out all the same.
+    let locks = fixture.client().await;
+    let health = locks.health().await;
+    assert!(health.is_good(), "{health:?}");
+    let findings = locks.diagnose().await.expect("answered");
+    for finding in &findings {
+        assert!(finding.severity < Severity::Danger, "{finding:?}");
+        for text in [&finding.what, &finding.meaning, &finding.advice] {
+            assert!(!text.is_empty() && !text.ends_with('.'), "{finding:?}");
+        }
+    }
+    assert!(findings.is_sorted_by_key(|finding| Reverse(finding.severity)), "{findings:?}");
+    let seen = locks.inspect(Query::all()).await.expect("answered");
+    assert_eq!(names(&seen), ["x"], "a check leaves nothing behind");
+    assert_eq!(seen[0].holders[0].fence, guard.fence());
 }

@@ -26,9 +26,18 @@ pub struct TlsFiles {
     pub ask_clients: bool,
 }
 
+/// What the program does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    #[default]
+    Server,
+    Sentinel,
+}
+
 /// The options of a [`RedisServer`].
 #[derive(Clone, Debug, Default)]
 pub struct RedisBuilder {
+    pub(super) role: Role,
     /// Lines of the configuration file.
     pub(super) lines: Vec<String>,
     pub(super) environment: Vec<(String, PathBuf)>,
@@ -45,6 +54,15 @@ impl RedisBuilder {
     #[must_use]
     pub fn start(self) -> RedisServer {
         RedisServer::start_with(self)
+    }
+
+    /// A Sentinel, which is the same program in another role.
+    pub(crate) fn sentinel() -> Self {
+        Self { role: Role::Sentinel, ..Self::default() }
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
     }
 
     /// Any other option, as in `redis.conf`.

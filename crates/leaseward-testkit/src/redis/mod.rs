@@ -16,6 +16,7 @@ use std::{
 
 use tempfile::TempDir;
 
+pub(crate) use builder::Role;
 pub use builder::{Fsync, RedisBuilder, TlsFiles};
 
 use crate::{
@@ -77,10 +78,11 @@ impl RedisServer {
     /// rewrite theirs, and a restart must find that.
     fn configure(&self) {
         let folder = self.folder.path().display();
-        let mut text = format!(
-            "bind 127.0.0.1\ndaemonize no\ndir {folder}\nlogfile {folder}/log\nsave \"\"\n\
-             enable-debug-command local\nrepl-diskless-sync-delay 0\n"
-        );
+        let mut text =
+            format!("bind 127.0.0.1\ndaemonize no\ndir {folder}\nlogfile {folder}/log\n");
+        if self.options.role == Role::Server {
+            text.push_str("save \"\"\nenable-debug-command local\nrepl-diskless-sync-delay 0\n");
+        }
         let port = self.port();
         let mut line = |line: &dyn std::fmt::Display| {
             writeln!(text, "{line}").expect("a string takes it");
@@ -106,7 +108,11 @@ impl RedisServer {
 
     fn launch(&self) -> Result<(), Refusal> {
         let before = self.log().len();
-        let mut command = process::mortal("redis-server", "redis-server");
+        let program = match self.options.role {
+            Role::Server => "redis-server",
+            Role::Sentinel => "redis-sentinel",
+        };
+        let mut command = process::mortal(program, program);
         command.arg(self.folder.path().join("redis.conf"));
         command.envs(self.options.environment.iter().map(|(key, value)| (key, value)));
         // What it says before it has read where its log is.
@@ -134,7 +140,7 @@ impl RedisServer {
                 return Refusal::PortTaken;
             }
             let early = fs::read_to_string(self.folder.path().join("early")).unwrap_or_default();
-            Refusal::Other(format!("redis-server {what}\n{}{early}", tail(log)))
+            Refusal::Other(format!("{program} {what}\n{}{early}", tail(log)))
         })
     }
 
@@ -170,7 +176,7 @@ impl RedisServer {
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.options.tls.is_some() { "rediss" } else { "redis" };
-        let password = self.options.password.as_ref();
+        let password = self.password();
         let login = password.map(|password| format!(":{password}@")).unwrap_or_default();
         format!("{scheme}://{login}{}", self.address())
     }
@@ -179,6 +185,10 @@ impl RedisServer {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.options.password()
     }
 
     /// Where it keeps its files.
@@ -191,6 +201,12 @@ impl RedisServer {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.with_process(|process| process.pid())
+    }
+
+    /// Whether it runs and is not paused. Tells nothing about a server that hangs.
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.lock().as_ref().is_some_and(Process::is_awake)
     }
 
     /// SIGKILL, and waits for its end. Its port stays reserved. Does nothing if it is down.
@@ -236,7 +252,7 @@ impl RedisServer {
     pub fn try_cli(&self, args: &[&str]) -> Result<String, String> {
         let mut cli = cli();
         cli.args(["-p", &self.port().to_string()]);
-        if let Some(password) = &self.options.password {
+        if let Some(password) = self.password() {
             cli.env("REDISCLI_AUTH", password);
         }
         if let Some(tls) = &self.options.tls {
@@ -291,11 +307,11 @@ impl RedisServer {
     }
 }
 
-/// `redis-cli`, that fails when the server refuses.
+/// `redis-cli`, that fails when the server refuses, and does not hang for ever on a paused one.
 pub(crate) fn cli() -> Command {
     process::require("redis-cli", "redis-tools");
-    let mut cli = Command::new("redis-cli");
-    cli.args(["-h", "127.0.0.1", "-e"]);
+    let mut cli = Command::new("timeout");
+    cli.args(["30", "redis-cli", "-h", "127.0.0.1", "-e"]);
     cli
 }
 

@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use serde::Serialize;
+
 use crate::lease::{TTL_MAX, TTL_MIN};
 
 /// How leases end when nobody renews them.
@@ -45,7 +47,8 @@ pub enum Blocks {
 }
 
 /// How far the exclusion reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reach {
     /// Tasks of one process.
     Process,

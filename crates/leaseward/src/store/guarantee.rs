@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::Reach;
 use crate::{Error, ErrorKind};
 
 /// How firmly something holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Level {
     /// It may break without anybody doing wrong.
     MayBreak,
@@ -17,7 +20,7 @@ pub enum Level {
 }
 
 /// What a store, as it is set up, promises to holders that obey their deadline.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Guarantee {
     /// At most one exclusive holder at a time.
     pub exclusion: Level,

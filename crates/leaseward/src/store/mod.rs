@@ -88,10 +88,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Ends leases on a name against their holders' will.
     fn break_lease(&self, order: Break) -> BoxFuture<'static, Result<Broken, Error>>;
 
-    /// One cheap round trip; answers how long it took.
+    /// One cheap round trip; answers how long it took. Where [`fence_lead`](Self::fence_lead) is told from memory, the
+    /// newest fence is learnt here.
     fn ping(&self) -> BoxFuture<'static, Result<Duration, Error>>;
 
-    /// Checks what silently breaks locks in this store.
+    /// Checks what silently breaks locks in this store. The fence lead is judged by the caller.
     fn diagnose(&self) -> BoxFuture<'static, Result<Vec<Finding>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -1,6 +1,8 @@
 //! The stores. Each folder uses only the seam, the clock and the value types.
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -9,6 +11,8 @@ use crate::store::Scheme;
 /// One line a store: this is all that adding one touches outside its folder.
 pub(crate) static REGISTRY: &[&Scheme] = &[
     &memory::SCHEME,
+    #[cfg(feature = "redis")]
+    &redis::SCHEME,
     #[cfg(feature = "sqlite")]
     &sqlite::SCHEME,
 ];

@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use super::config::Durability;
@@ -16,7 +15,7 @@ const LOG_LARGE_BYTES: u64 = 64 << 20;
 const FREE_LOW_BYTES: u64 = 64 << 20;
 
 /// Looks at the file from outside.
-pub(super) fn diagnose(path: &Path, durability: Durability, fence_lead: Duration) -> Vec<Finding> {
+pub(super) fn diagnose(path: &Path, durability: Durability) -> Vec<Finding> {
     let log_bytes = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
     let findings = [
         (durability == Durability::Normal).then(|| Finding {
@@ -40,14 +39,6 @@ pub(super) fn diagnose(path: &Path, durability: Durability, fence_lead: Duration
             what: format!("{} MiB are left on the disk", free >> 20),
             meaning: "when it is full no lease can be renewed, and all of them run out".into(),
             advice: "make room, or keep the file on another disk".into(),
-        }),
-        (!fence_lead.is_zero()).then(|| Finding {
-            severity: Severity::Warning,
-            what: format!("the newest fence is {fence_lead:?} ahead of the clock"),
-            meaning: "if the file were lost now, its successor could give out fences again".into(),
-            advice:
-                "set the clock right; if it is right, fewer fences should be reserved at a time"
-                    .into(),
         }),
     ];
     findings.into_iter().flatten().collect()

@@ -115,13 +115,13 @@ impl Store for Sqlite {
 
     fn ping(&self) -> BoxFuture<'static, Result<Duration, Error>> {
         let start = Instant::now();
-        let pong = Client::in_turn(&self.client, |_| Ok(()));
+        let pong = Client::in_turn(&self.client, |turn| turn.learn_last_fence());
         Box::pin(async move { pong.await.map(|()| start.elapsed()) })
     }
 
     fn diagnose(&self) -> BoxFuture<'static, Result<Vec<Finding>, Error>> {
-        let (config, lead) = (self.client.config.clone(), self.client.fence_lead());
-        self.client.keeper.call(move || diagnose::diagnose(&config.path, config.durability, lead))
+        let config = self.client.config.clone();
+        self.client.keeper.call(move || diagnose::diagnose(&config.path, config.durability))
     }
 
     fn fence_lead(&self) -> Option<Duration> {

@@ -93,6 +93,13 @@ impl<'c> Turn<'c> {
         self.last.expect("BUG: the counter is read with the first room, before anything is given")
     }
 
+    /// Reads the newest fence without entering a name.
+    pub(super) fn learn_last_fence(&mut self) -> SqlResult<()> {
+        let mut statement = self.conn.prepare_cached("SELECT last_fence FROM meta WHERE id = 1")?;
+        self.last = Some(statement.query_row([], |row| row::fence(row, 0))?);
+        Ok(())
+    }
+
     /// Reserves the next fences.
     pub(super) fn reserve(&mut self, len: u32) -> Block {
         let block = Block::after(self.last_fence(), self.now.wall_us, len);

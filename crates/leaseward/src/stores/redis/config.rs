@@ -1,0 +1,377 @@
+//! Which servers, as whom, and how.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use crate::{Error, ErrorKind, store::StoreUrl};
+
+/// The port of Redis, and of Sentinel.
+const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26_379;
+
+/// How long an answer may take before the connection counts as dead. Well below the TTLs people use, well above what a
+/// healthy server needs.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long replicas get to acknowledge, where none is set.
+const REPLICA_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The settings of a URL.
+const SETTINGS: &[&str] = &[
+    "prefix",
+    "handover",
+    "timeout",
+    "replicas",
+    "replica_timeout",
+    "ca",
+    "cert",
+    "key",
+    "db",
+    "sentinel_user",
+    "sentinel_password",
+    "danger_accept_any_certificate",
+];
+
+/// Where one server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Address {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// How the servers belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Topology {
+    One(Address),
+    Sentinel { sentinels: Vec<Address>, master: String },
+    Cluster { seeds: Vec<Address> },
+}
+
+/// As whom to connect.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Credentials {
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Files for TLS, and whether to look at certificates at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tls {
+    pub(super) ca: Option<PathBuf>,
+    pub(super) cert_and_key: Option<(PathBuf, PathBuf)>,
+    pub(super) any_certificate: bool,
+}
+
+/// What counts only once replicas have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Strong {
+    pub(super) replicas: u32,
+    pub(super) timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    /// The scheme as it was written, for showing.
+    pub(super) scheme: String,
+    pub(super) topology: Topology,
+    pub(super) credentials: Credentials,
+    pub(super) sentinel_credentials: Credentials,
+    pub(super) db: i64,
+    pub(super) tls: Option<Tls>,
+    pub(super) prefix: String,
+    pub(super) handover: &'static str,
+    pub(super) timeout: Duration,
+    pub(super) strong: Option<Strong>,
+}
+
+impl Config {
+    pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
+        url.only(SETTINGS)?;
+        let (base, kind) = match url.scheme.split_once('+') {
+            Some((base, kind)) => (base, kind),
+            None => (url.scheme.as_str(), ""),
+        };
+        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
+        let (authority, path) = match kind {
+            // The whole rest is the path of the socket.
+            "unix" => ("", rest),
+            _ => rest.split_once('/').unwrap_or((rest, "")),
+        };
+        let (credentials, hosts) = credentials_and_hosts(authority);
+        let mut config = Self {
+            scheme: url.scheme.clone(),
+            topology: Topology::One(Address::Unix(PathBuf::from(decode(path)))),
+            credentials,
+            sentinel_credentials: Credentials {
+                user: url.setting("sentinel_user").map(str::to_owned),
+                password: url.setting("sentinel_password").map(str::to_owned),
+            },
+            db: 0,
+            tls: tls(url, base)?,
+            prefix: url.setting("prefix").unwrap_or("lock:").to_owned(),
+            handover: handover(url)?,
+            timeout: duration(url, "timeout")?.unwrap_or(TIMEOUT),
+            strong: strong(url)?,
+        };
+        match kind {
+            "unix" => config.db = db(url.setting("db").unwrap_or_default())?,
+            "sentinel" => {
+                let (master, number) = path.split_once('/').unwrap_or((path, ""));
+                config.topology = sentinel(hosts, &decode(master))?;
+                config.db = db(number)?;
+            }
+            "cluster" => {
+                config.topology = Topology::Cluster { seeds: addresses(hosts, PORT)? };
+                if !path.is_empty() && path != "0" {
+                    return Err(invalid("a redis cluster has only database 0".into()));
+                }
+            }
+            _ => {
+                let mut hosts = addresses(hosts, PORT)?;
+                if hosts.len() > 1 {
+                    return Err(invalid("one redis has one address".into()).hint(
+                        "several servers are `redis+sentinel://h1,h2/master` or `redis+cluster://h1,h2`",
+                    ));
+                }
+                config.topology = Topology::One(hosts.remove(0));
+                config.db = db(path)?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// Where it is, without secrets.
+    pub(super) fn location(&self) -> String {
+        let list = |addresses: &[Address]| {
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        let place = match &self.topology {
+            Topology::One(address @ Address::Tcp(..)) => format!("//{address}"),
+            Topology::One(address) => address.to_string(),
+            Topology::Sentinel { sentinels, master } => format!("//{}/{master}", list(sentinels)),
+            Topology::Cluster { seeds } => format!("//{}", list(seeds)),
+        };
+        let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
+        format!("{}:{place}{db}", self.scheme)
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
+
+fn credentials_and_hosts(authority: &str) -> (Credentials, &str) {
+    let Some((before, hosts)) = authority.rsplit_once('@') else {
+        return (Credentials::default(), authority);
+    };
+    let (user, password) = match before.split_once(':') {
+        Some((user, password)) => (user, Some(decode(password))),
+        None => (before, None),
+    };
+    let user = Some(decode(user)).filter(|user| !user.is_empty());
+    (Credentials { user, password }, hosts)
+}
+
+fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
+    let hosts = if hosts.is_empty() { "localhost" } else { hosts };
+    hosts.split(',').map(|host| address(host.trim(), port)).collect()
+}
+
+fn address(text: &str, port: u16) -> Result<Address, Error> {
+    let (host, number) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        // An IPv6 address in brackets.
+        Some((host, after)) => (host, after.strip_prefix(':')),
+        None => match text.rsplit_once(':') {
+            Some((host, number)) => (host, Some(number)),
+            None => (text, None),
+        },
+    };
+    let port = match number {
+        None => port,
+        Some(number) => number
+            .parse()
+            .map_err(|_| invalid(format!("`{number}` is no port")).hint("written `host:port`"))?,
+    };
+    if host.is_empty() {
+        return Err(invalid(format!("`{text}` names no host")));
+    }
+    Ok(Address::Tcp(decode(host), port))
+}
+
+fn sentinel(hosts: &str, master: &str) -> Result<Topology, Error> {
+    if master.is_empty() {
+        return Err(invalid("which primary? Sentinel knows them by name".into())
+            .hint("written `redis+sentinel://h1,h2,h3/NAME`; `redis-cli -p 26379 sentinel masters` lists them"));
+    }
+    let sentinels = addresses(hosts, SENTINEL_PORT)?;
+    Ok(Topology::Sentinel { sentinels, master: master.to_owned() })
+}
+
+fn db(text: &str) -> Result<i64, Error> {
+    match text.trim_end_matches('/') {
+        "" => Ok(0),
+        number => number.parse().ok().filter(|db| *db >= 0).ok_or_else(|| {
+            invalid(format!("`{number}` is no database number")).hint("written `redis://host/2`")
+        }),
+    }
+}
+
+fn handover(url: &StoreUrl) -> Result<&'static str, Error> {
+    match url.setting("handover") {
+        None | Some("auto") => Ok("auto"),
+        Some("always") => Ok("always"),
+        Some("never") => Ok("never"),
+        Some(other) => Err(invalid(format!("`{other}` is no way to hand over"))
+            .hint("it is `auto`, `always` or `never`")),
+    }
+}
+
+fn strong(url: &StoreUrl) -> Result<Option<Strong>, Error> {
+    let timeout = duration(url, "replica_timeout")?;
+    let Some(text) = url.setting("replicas") else {
+        return match timeout {
+            None => Ok(None),
+            Some(_) => Err(invalid("`replica_timeout` needs `replicas`".into())
+                .hint("such as `?replicas=1&replica_timeout=50ms`")),
+        };
+    };
+    let replicas = text
+        .parse()
+        .map_err(|_| invalid(format!("`{text}` is no number of replicas")).hint("such as `1`"))?;
+    let timeout = timeout.unwrap_or(REPLICA_TIMEOUT);
+    Ok((replicas > 0).then_some(Strong { replicas, timeout }))
+}
+
+fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, Error> {
+    let file = |key: &str| url.setting(key).map(PathBuf::from);
+    let cert_and_key = match (file("cert"), file("key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err(invalid("`cert` and `key` go together".into())),
+    };
+    let any_certificate = match url.setting("danger_accept_any_certificate") {
+        None | Some("no") => false,
+        Some("yes") => true,
+        Some(_) => {
+            return Err(invalid("`danger_accept_any_certificate` is `yes` or `no`".into()));
+        }
+    };
+    let tls = Tls { ca: file("ca"), cert_and_key, any_certificate };
+    match base {
+        "rediss" | "valkeys" => Ok(Some(tls)),
+        _ if tls != Tls::default() => Err(invalid("settings for TLS without TLS".into())
+            .hint("the scheme for TLS is `rediss:` or `valkeys:`")),
+        _ => Ok(None),
+    }
+}
+
+/// A duration of a setting: a number with `ms`, `s` or `m`.
+fn duration(url: &StoreUrl, key: &str) -> Result<Option<Duration>, Error> {
+    let Some(text) = url.setting(key) else { return Ok(None) };
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().unwrap_or(0);
+    let duration = match &text[digits.len()..] {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_secs(number.saturating_mul(60))),
+        _ => None,
+    };
+    duration.filter(|duration| !duration.is_zero()).map(Some).ok_or_else(|| {
+        invalid(format!("`{text}` is no time for `{key}`")).hint("such as `50ms` or `2s`")
+    })
+}
+
+fn decode(text: &str) -> String {
+    StoreUrl { scheme: String::new(), rest: text.to_owned(), settings: Vec::new() }.path()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Result<Config, Error> {
+        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+    }
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp(host.into(), port)
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        let plain = config("redis://").expect("good");
+        assert_eq!(plain.topology, Topology::One(tcp("localhost", 6379)));
+        assert_eq!((plain.prefix.as_str(), plain.db), ("lock:", 0));
+        let full = config("rediss://u:p%40ss%2F@h:7000/3?prefix=&ca=/ca.pem").expect("good");
+        assert_eq!(full.topology, Topology::One(tcp("h", 7000)));
+        assert_eq!(full.credentials.password.as_deref(), Some("p@ss/"));
+        assert_eq!((full.prefix.as_str(), full.db), ("", 3));
+        assert!(full.tls.is_some_and(|tls| tls.ca.is_some()));
+        let six = config("redis://[::1]:7").expect("good");
+        assert_eq!(six.topology, Topology::One(tcp("::1", 7)));
+        let unix = config("redis+unix:///run/redis.sock?db=2").expect("good");
+        assert_eq!(unix.topology, Topology::One(Address::Unix("/run/redis.sock".into())));
+        assert_eq!(unix.db, 2);
+    }
+
+    #[test]
+    fn reads_several_servers() {
+        let sentinel = config("redis+sentinel://a,b:7/main/1").expect("good");
+        let sentinels = vec![tcp("a", 26_379), tcp("b", 7)];
+        assert_eq!(sentinel.topology, Topology::Sentinel { sentinels, master: "main".into() });
+        assert_eq!(sentinel.db, 1);
+        let cluster = config("redis+cluster://a,b:7").expect("good");
+        assert_eq!(cluster.topology, Topology::Cluster { seeds: vec![tcp("a", 6379), tcp("b", 7)] });
+    }
+
+    #[test]
+    fn reads_strong_mode() {
+        let strong = config("redis://?replicas=2&replica_timeout=80ms").expect("good").strong;
+        let expected = Strong { replicas: 2, timeout: Duration::from_millis(80) };
+        assert_eq!(strong, Some(expected));
+        assert_eq!(config("redis://?replicas=0").expect("good").strong, None);
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_mean() {
+        for bad in [
+            "redis://h:port",
+            "redis://h/x",
+            "redis://a,b",
+            "redis://?handover=maybe",
+            "redis://?prefx=a",
+            "redis://?ca=/x",
+            "redis://?replica_timeout=1s",
+            "redis://?timeout=0s",
+            "redis://?timeout=5",
+            "rediss://?cert=/x",
+            "redis+sentinel://a",
+            "redis+cluster://a/3",
+        ] {
+            let error = config(bad).expect_err(bad);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad}");
+        }
+    }
+
+    #[test]
+    fn shows_no_password() {
+        let config = config("redis://u:hunter2@h/1?sentinel_password=hunter2").expect("good");
+        assert_eq!(config.location(), "redis://h:6379/1");
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+}

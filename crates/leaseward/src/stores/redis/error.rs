@@ -1,0 +1,260 @@
+//! What Redis' errors mean to a caller.
+
+use redis::RedisError;
+
+use crate::{Error, ErrorKind};
+
+/// Every code a server answers a batch with, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Code {
+    Loading,
+    Busy,
+    MasterDown,
+    ClusterDown,
+    TryAgain,
+    ReadOnly,
+    MisConf,
+    NoReplicas,
+    OutOfMemory,
+    NoAuth,
+    WrongPass,
+    NoPerm,
+    NoScript,
+    Moved,
+    Ask,
+    CrossSlot,
+    WrongType,
+    /// Anything else: a plain `ERR`, or a code of a server we do not know.
+    Other,
+}
+
+/// What the store does about a code before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reaction {
+    /// Nothing: the answer is the error.
+    Tell,
+    /// This is not the node it was: connect again, and look whether it is a primary.
+    Reconnect,
+    /// Send the script's text.
+    SendScript,
+    /// Send it to the node the error names.
+    Redirect,
+}
+
+impl Code {
+    pub(super) fn of(code: &str) -> Self {
+        match code {
+            "LOADING" => Self::Loading,
+            "BUSY" => Self::Busy,
+            "MASTERDOWN" => Self::MasterDown,
+            "CLUSTERDOWN" => Self::ClusterDown,
+            "TRYAGAIN" => Self::TryAgain,
+            "READONLY" => Self::ReadOnly,
+            "MISCONF" => Self::MisConf,
+            "NOREPLICAS" => Self::NoReplicas,
+            "OOM" => Self::OutOfMemory,
+            "NOAUTH" => Self::NoAuth,
+            "WRONGPASS" => Self::WrongPass,
+            "NOPERM" => Self::NoPerm,
+            "NOSCRIPT" => Self::NoScript,
+            "MOVED" => Self::Moved,
+            "ASK" => Self::Ask,
+            "CROSSSLOT" => Self::CrossSlot,
+            "WRONGTYPE" => Self::WrongType,
+            _ => Self::Other,
+        }
+    }
+
+    pub(super) fn reaction(self) -> Reaction {
+        match self {
+            Self::ReadOnly | Self::MasterDown | Self::NoAuth => Reaction::Reconnect,
+            Self::NoScript => Reaction::SendScript,
+            Self::Moved | Self::Ask => Reaction::Redirect,
+            Self::Loading
+            | Self::Busy
+            | Self::ClusterDown
+            | Self::TryAgain
+            | Self::MisConf
+            | Self::NoReplicas
+            | Self::OutOfMemory
+            | Self::WrongPass
+            | Self::NoPerm
+            | Self::CrossSlot
+            | Self::WrongType
+            | Self::Other => Reaction::Tell,
+        }
+    }
+
+    /// Kind, message and hint. None of these codes comes after something was changed.
+    fn meaning(self) -> (ErrorKind, &'static str, &'static str) {
+        use ErrorKind::{Refused, Unavailable, Unsupported};
+        match self {
+            Self::Loading => (Unavailable, "redis is loading its data", "it answers once that is done"),
+            Self::Busy => (
+                Unavailable,
+                "redis is busy with somebody's long script",
+                "`SCRIPT KILL` ends it, if it has written nothing yet",
+            ),
+            Self::MasterDown => (
+                Unavailable,
+                "this redis is a replica that has lost its primary",
+                "connect to the primary, or through Sentinel: `redis+sentinel://…`",
+            ),
+            Self::ClusterDown => (
+                Unavailable,
+                "the redis cluster is down: some slots have no primary",
+                "`redis-cli --cluster check` shows which",
+            ),
+            Self::TryAgain => (Unavailable, "a slot of the redis cluster is just being moved", ""),
+            Self::ReadOnly => (
+                Unavailable,
+                "this redis is a replica and takes no writes",
+                "connect to the primary, or through Sentinel: `redis+sentinel://…`",
+            ),
+            Self::MisConf => (
+                Unavailable,
+                "redis refuses writes because it cannot save to its disk",
+                "is the disk full? its log says more",
+            ),
+            Self::NoReplicas => (
+                Unavailable,
+                "redis refuses writes because too few replicas are connected",
+                "see `min-replicas-to-write` and `leaseward doctor`",
+            ),
+            Self::OutOfMemory => (
+                Unavailable,
+                "redis has no memory left for a lease",
+                "raise `maxmemory`, or free memory; leases want `maxmemory-policy noeviction`",
+            ),
+            Self::NoAuth => (
+                Refused,
+                "redis asks for a password",
+                "put it into the URL: `redis://user:password@host`",
+            ),
+            Self::WrongPass => (
+                Refused,
+                "redis refused user and password",
+                "check them in the URL; special characters are percent-encoded there",
+            ),
+            Self::NoPerm => (
+                Refused,
+                "redis does not permit this user what leases need",
+                "docs/stores/redis.md has the ACL line; `leaseward doctor` names what is missing",
+            ),
+            Self::CrossSlot => (
+                Unsupported,
+                "on a redis cluster, names that are taken together must share a slot",
+                "give them a common tag in braces, such as `{order:1}:stock` and `{order:1}:bill`",
+            ),
+            Self::WrongType => (
+                Refused,
+                "a side key of this lock holds something else",
+                "does another program use keys that begin with `leaseward:`?",
+            ),
+            Self::NoScript | Self::Moved | Self::Ask => {
+                (Unavailable, "redis sent us elsewhere too often", "it is being changed just now")
+            }
+            Self::Other => (Refused, "redis refused", ""),
+        }
+    }
+}
+
+fn build(code: Code, detail: &str) -> Error {
+    let (kind, message, hint) = code.meaning();
+    let message = match (code, detail) {
+        (Code::Other, detail) if !detail.is_empty() => format!("{message}: {detail}"),
+        _ => message.to_owned(),
+    };
+    let error = Error::new(kind, message);
+    if hint.is_empty() { error } else { error.hint(hint) }
+}
+
+/// The error of one operation of a batch: a text that begins with its code.
+pub(super) fn of_operation(text: &str) -> Error {
+    let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
+    match Code::of(code) {
+        // It failed somewhere in the middle; what came before it stands.
+        Code::Other => Error::new(
+            ErrorKind::Indeterminate,
+            format!("an operation failed inside redis: {}", first_line(text)),
+        ),
+        code => build(code, detail),
+    }
+}
+
+/// The code that answers a whole call, if it is the server that answers.
+pub(super) fn code_of(error: &RedisError) -> Option<Code> {
+    error.code().map(Code::of)
+}
+
+/// The error of a call. `sent` says whether it may have reached the server.
+pub(super) fn of_call(error: &RedisError, at: &str) -> Error {
+    if let Some(code) = code_of(error) {
+        return build(code, first_line(error.detail().unwrap_or_default()));
+    }
+    let message = if error.is_timeout() {
+        format!("redis at {at} did not answer in time")
+    } else {
+        format!("the connection to redis at {at} broke before the answer came")
+    };
+    Error::new(ErrorKind::Indeterminate, message)
+        .hint("it may or may not have happened")
+        .caused_by(io_text(error))
+}
+
+/// The error of an attempt to connect: nothing was asked yet.
+pub(super) fn of_connecting(error: &RedisError, at: &str) -> Error {
+    use redis::ErrorKind as Kind;
+    if let Some(code) = code_of(error).filter(|code| *code != Code::Other) {
+        return build(code, "");
+    }
+    match error.kind() {
+        Kind::AuthenticationFailed => build(Code::WrongPass, ""),
+        Kind::InvalidClientConfig => {
+            Error::new(ErrorKind::InvalidInput, format!("redis at {at}: {error}"))
+        }
+        Kind::RESP3NotSupported => Error::new(
+            ErrorKind::Unsupported,
+            format!("redis at {at} is too old: it does not speak RESP3"),
+        )
+        .hint("Redis 6.2 or newer is needed, or Valkey"),
+        _ if error.code().is_some() => build(Code::Other, first_line(&error.to_string())),
+        _ => Error::new(ErrorKind::Unavailable, format!("redis at {at} was not reached"))
+            .hint("is it running, and is this its address? `leaseward doctor` looks closer")
+            .caused_by(io_text(error)),
+    }
+}
+
+/// The cause as text: the driver's own error may repeat arguments of a command.
+fn io_text(error: &RedisError) -> String {
+    first_line(&error.to_string()).to_owned()
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operations_error_is_read_from_its_text() {
+        let oom = of_operation("OOM command not allowed when used memory > 'maxmemory'.");
+        assert_eq!(oom.kind(), ErrorKind::Unavailable);
+        let odd = of_operation("user_script:12: attempt to index a nil value");
+        assert_eq!(odd.kind(), ErrorKind::Indeterminate);
+    }
+
+    #[test]
+    fn no_code_is_without_meaning() {
+        for code in [
+            "LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "MISCONF",
+            "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT", "MOVED", "ASK",
+            "CROSSSLOT", "WRONGTYPE",
+        ] {
+            assert_ne!(Code::of(code), Code::Other, "{code}");
+            assert_ne!(build(Code::of(code), "").kind(), ErrorKind::Indeterminate, "{code}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What is held and who waits, for people.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::Value;
+
+use super::{
+    client::Client,
+    keys::Slot,
+    node::Link,
+    wire::{self, Answers, Call},
+};
+use crate::{
+    Error, Fence, Mode, Name, Token,
+    store::{Break, Broken, HeldView, LockView, Query, WaiterView},
+};
+
+/// How many keys a SCAN is to look at in one go.
+const SCAN_COUNT: usize = 1_000;
+
+/// How many names are looked at in one call.
+const LOOK_MAX: usize = 64;
+
+impl Client {
+    pub(super) async fn inspect(&self, query: &Query) -> Result<Vec<LockView>, Error> {
+        let names = match query {
+            Query::Name(name) => vec![name.clone()],
+            Query::Prefix { prefix, after, .. } => {
+                let mut names = self.scan(prefix).await?;
+                names.retain(|name| after.as_ref().is_none_or(|after| name > after));
+                names
+            }
+        };
+        let mut views = Vec::new();
+        for some in names.chunks(LOOK_MAX) {
+            views.extend(self.look(some).await?);
+            if let Query::Prefix { limit, .. } = query
+                && views.len() >= *limit
+            {
+                views.truncate(*limit);
+                break;
+            }
+        }
+        Ok(views)
+    }
+
+    /// Names that begin with something and have a key, sorted.
+    async fn scan(&self, prefix: &str) -> Result<Vec<Name>, Error> {
+        let link = self.node().link()?;
+        let side = self.keys.side(Slot(0));
+        let wanted = format!("{}{}", glob(self.keys.prefix()), glob(prefix));
+        let mut names = Vec::new();
+        // With no prefix at all, locks of other libraries cannot be told from data: then only ours are listed.
+        let mut patterns = vec![(format!("{}h:", side), "h:"), (format!("{}q:", side), "q:")];
+        if !self.keys.prefix().is_empty() {
+            patterns.push((String::new(), ""));
+        }
+        for (before, _) in patterns {
+            let pattern = format!("{}{wanted}*", glob(&before));
+            for key in scan_keys(&link, &pattern).await? {
+                names.extend(key.strip_prefix(before.as_bytes()).and_then(|key| self.keys.name(key)));
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    async fn look(&self, names: &[Name]) -> Result<Vec<LockView>, Error> {
+        let mut call = Call::new(&self.keys, Slot(0));
+        for name in names {
+            call.look(self.keys.lock_key(name));
+        }
+        let (value, now_us) = self.ask_with_time(&call).await?;
+        let mut answers = Answers::new(value)?;
+        let mut views = Vec::new();
+        for name in names {
+            let view = room(&mut answers, name, now_us)?;
+            if !view.holders.is_empty() || !view.waiters.is_empty() {
+                views.push(view);
+            }
+        }
+        Ok(views)
+    }
+
+    pub(super) async fn break_lease(&self, order: &Break) -> Result<Broken, Error> {
+        let before = self.look(std::slice::from_ref(&order.name)).await?;
+        let mut call = Call::new(&self.keys, Slot(0));
+        call.break_lease(self.keys.lock_key(&order.name), order.now);
+        let value = self.ask(&call).await?;
+        Answers::new(value)?.done()?;
+        let holders = before.into_iter().flat_map(|view| view.holders).collect();
+        Ok(Broken { holders })
+    }
+}
+
+async fn scan_keys(link: &Arc<Link>, pattern: &str) -> Result<Vec<Vec<u8>>, Error> {
+    let mut cursor = b"0".to_vec();
+    let mut keys = Vec::new();
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+        let answer = link.command(&scan).await;
+        let answer =
+            answer.map_err(|error| super::error::of_call(&error, &link.address.to_string()))?;
+        let Value::Array(parts) = answer else { return Ok(keys) };
+        let mut parts = parts.into_iter();
+        let (Some(Value::BulkString(next)), Some(Value::Array(found))) = (parts.next(), parts.next())
+        else {
+            return Ok(keys);
+        };
+        keys.extend(found.into_iter().filter_map(|key| match key {
+            Value::BulkString(key) => Some(key),
+            _ => None,
+        }));
+        if next == b"0" {
+            return Ok(keys);
+        }
+        cursor = next;
+    }
+}
+
+/// A text as a pattern that matches only itself.
+fn glob(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+fn room(answers: &mut Answers, name: &Name, now_us: u64) -> Result<LockView, Error> {
+    let kind = String::from_utf8_lossy(&answers.bytes()?).into_owned();
+    let left = answers.number()?;
+    let (value, owner) = (answers.bytes()?, answers.bytes()?);
+    let (records, places, texts) = (answers.list()?, answers.list()?, answers.list()?);
+    let mut holders: Vec<_> = match kind.as_str() {
+        "none" => Vec::new(),
+        "string" if !value.is_empty() => {
+            let record = records.get(1).and_then(|record| exclusive(record, &value, left, now_us));
+            vec![record.unwrap_or_else(|| foreign(&kind, &value, left))]
+        }
+        "string" => records.chunks_exact(2).filter_map(|pair| shared(&pair[0], &pair[1], now_us)).collect(),
+        _ => vec![foreign(&kind, &owner, left)],
+    };
+    holders.sort_by_key(|holder| holder.fence);
+    let waiters = places.iter().zip(&texts).filter_map(|(token, text)| waiter(token, text, now_us));
+    Ok(LockView { name: name.clone(), holders, waiters: waiters.collect() })
+}
+
+/// The fields of a record, and the value behind them.
+fn fields(record: &[u8]) -> Option<(Vec<&str>, &[u8])> {
+    let end = record.iter().position(|b| *b == b'\n')?;
+    let head = std::str::from_utf8(&record[..end]).ok()?;
+    Some((head.split(' ').collect(), &record[end + 1..]))
+}
+
+fn exclusive(record: &[u8], token: &[u8], left: i64, now_us: u64) -> Option<HeldView> {
+    let end = record.iter().position(|b| *b == b'\n')?;
+    let head = std::str::from_utf8(&record[..end]).ok()?;
+    let mut parts = head.splitn(6, ' ');
+    let (first, fence) = (parts.next()?, parts.next()?.parse().ok()?);
+    let (letter, ttl) = first.split_at_checked(1)?;
+    let since: u64 = parts.nth(2)?.parse().ok()?;
+    let owner = parts.next()?;
+    let token: Token = std::str::from_utf8(token).ok()?.parse().ok()?;
+    (owner == token.reveal()).then(|| HeldView {
+        who: token.who().clone(),
+        token_prefix: token.prefix(),
+        mode: Mode::Exclusive,
+        fence: Fence::new(fence),
+        slot: None,
+        ttl: Duration::from_millis(ttl.parse().unwrap_or(0)),
+        remaining: wire::time_left(left),
+        held: Duration::from_micros(now_us.saturating_sub(since)),
+        value: wire::value_from(&record[end + 1..]),
+        ending: !matches!(letter, "s" | "d"),
+    })
+}
+
+fn shared(token: &[u8], record: &[u8], now_us: u64) -> Option<HeldView> {
+    let token: Token = std::str::from_utf8(token).ok()?.parse().ok()?;
+    let (fields, value) = fields(record)?;
+    let [letter, mode, cap, slot, ttl, first, _, _, since, expires] = *fields.as_slice() else {
+        return None;
+    };
+    let number = |text: &str| text.parse::<u64>().ok();
+    let (expires, since) = (number(expires)?, number(since)?);
+    (expires > now_us).then(|| HeldView {
+        who: token.who().clone(),
+        token_prefix: token.prefix(),
+        mode: wire::mode_from(mode, cap.parse().unwrap_or(0)),
+        fence: Fence::new(number(first).unwrap_or(0)),
+        slot: slot.parse().ok(),
+        ttl: Duration::from_millis(number(ttl).unwrap_or(0)),
+        remaining: Some(Duration::from_micros(expires - now_us)),
+        held: Duration::from_micros(now_us.saturating_sub(since)),
+        value: wire::value_from(value),
+        ending: letter != "s",
+    })
+}
+
+/// Somebody else's lease: no fence, no beginning, perhaps no end. Of its value, which is a secret, only a beginning is
+/// shown.
+fn foreign(kind: &str, owner: &[u8], left: i64) -> HeldView {
+    let shown = owner.iter().take(8).map(|b| match b {
+        b' '..=b'~' => char::from(*b),
+        _ => '.',
+    });
+    HeldView {
+        who: wire::stranger(kind),
+        token_prefix: shown.collect(),
+        mode: Mode::Exclusive,
+        fence: Fence::ZERO,
+        slot: None,
+        ttl: wire::time_left(left).unwrap_or_default(),
+        remaining: wire::time_left(left),
+        held: Duration::ZERO,
+        value: None,
+        ending: false,
+    }
+}
+
+fn waiter(token: &[u8], record: &[u8], now_us: u64) -> Option<WaiterView> {
+    let token: Token = std::str::from_utf8(token).ok()?.parse().ok()?;
+    let (fields, _) = fields(record)?;
+    let [mode, cap, _, _, _, since, expires, _] = *fields.as_slice() else { return None };
+    let since: u64 = since.parse().ok()?;
+    (expires.parse::<u64>().ok()? > now_us).then(|| WaiterView {
+        who: token.who().clone(),
+        token_prefix: token.prefix(),
+        mode: wire::mode_from(mode, cap.parse().unwrap_or(0)),
+        waited: Duration::from_micros(now_us.saturating_sub(since)),
+    })
+}

@@ -1,0 +1,141 @@
+//! Which keys a name has, and in which slot of a cluster they are.
+
+use std::sync::LazyLock;
+
+use crate::Name;
+
+/// The number of hash slots of every Redis Cluster.
+const SLOTS: u16 = 16_384;
+
+/// What all side keys and channels begin with.
+const SIDE: &str = "leaseward:";
+
+/// How names become keys.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+    is_cluster: bool,
+}
+
+/// A hash slot; always the first one without a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Slot(pub(super) u16);
+
+impl Keys {
+    pub(super) fn new(prefix: String, is_cluster: bool) -> Self {
+        Self { prefix, is_cluster }
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The key that other libraries see.
+    pub(super) fn lock_key(&self, name: &Name) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// The name whose lock key this is.
+    pub(super) fn name(&self, lock_key: &[u8]) -> Option<Name> {
+        let name = lock_key.strip_prefix(self.prefix.as_bytes())?;
+        Name::new(std::str::from_utf8(name).ok()?).ok()
+    }
+
+    /// Where a lock key is, and its side keys with it.
+    pub(super) fn slot(&self, lock_key: &str) -> Slot {
+        if self.is_cluster { slot_of(lock_key.as_bytes()) } else { Slot(0) }
+    }
+
+    /// What side keys of a slot begin with. On a cluster a tag of the same slot is put in front: the lock key itself
+    /// cannot serve as tag if it has braces in it.
+    pub(super) fn side(&self, slot: Slot) -> String {
+        if self.is_cluster { format!("{SIDE}{{{}}}:", tag(slot)) } else { SIDE.to_owned() }
+    }
+
+    /// The fence counter of a slot.
+    pub(super) fn fence_key(&self, slot: Slot) -> String {
+        self.side(slot) + "fence"
+    }
+}
+
+/// The channel on which a client hears.
+pub(super) fn channel(client: &str) -> String {
+    format!("{SIDE}c:{client}")
+}
+
+/// The slot of a key, by the rule that every client of a cluster follows: the text between the first `{` and the next
+/// `}`, if there is any between them, else the whole key.
+pub(super) fn slot_of(key: &[u8]) -> Slot {
+    let tagged = key.iter().position(|b| *b == b'{').and_then(|open| {
+        let inner = &key[open + 1..];
+        inner.iter().position(|b| *b == b'}').filter(|len| *len > 0).map(|len| &inner[..len])
+    });
+    Slot(crc16(tagged.unwrap_or(key)) % SLOTS)
+}
+
+/// The shortest number whose slot this is.
+fn tag(slot: Slot) -> &'static str {
+    static TAGS: LazyLock<Vec<Box<str>>> = LazyLock::new(|| {
+        let mut tags: Vec<Box<str>> = vec![Box::default(); SLOTS.into()];
+        let mut missing = SLOTS;
+        for number in 0_u32.. {
+            let text = number.to_string();
+            let tag = &mut tags[usize::from(slot_of(text.as_bytes()).0)];
+            if tag.is_empty() {
+                *tag = text.into();
+                missing -= 1;
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        tags
+    });
+    &TAGS[usize::from(slot.0)]
+}
+
+/// CRC-16/XMODEM, by which Redis Cluster spreads keys: fifteen lines do not need a crate.
+fn crc16(bytes: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0_u16;
+        while byte < 256 {
+            let (mut crc, mut bit) = (byte << 8, 0);
+            while bit < 8 {
+                crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+                bit += 1;
+            }
+            table[byte as usize] = crc;
+            byte += 1;
+        }
+        table
+    };
+    bytes.iter().fold(0, |crc, byte| crc << 8 ^ TABLE[usize::from((crc >> 8) ^ u16::from(*byte))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_every_cluster() {
+        // The check value of the CRC, and slots that `CLUSTER KEYSLOT` answers.
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        for (key, slot) in [("foo", 12_182), ("{foo}bar", 12_182), ("a{foo}b{bar}", 12_182), ("", 0)] {
+            assert_eq!(slot_of(key.as_bytes()).0, slot, "{key}");
+        }
+        assert_ne!(slot_of(b"{}foo").0, 12_182, "an empty tag is no tag");
+    }
+
+    #[test]
+    fn side_keys_share_the_slot_whatever_the_name() {
+        let keys = Keys::new("lock:".into(), true);
+        for name in ["plain", "{tag}:x", "a}b", "a{}b", "{", "x{y"] {
+            let key = keys.lock_key(&Name::new(name).expect("a name"));
+            let slot = keys.slot(&key);
+            for side in [keys.fence_key(slot), keys.side(slot) + "q:" + &key] {
+                assert_eq!(slot_of(side.as_bytes()), slot, "{side}");
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+-- A name with everything that is known about it: who holds it, who waits. Mirrors the memory store, which is the reference.
+local function library()
+  local lib = {}
+
+  local function ms_until(moment)
+    local left = math.ceil((moment - now) / 1000)
+    return left > 1 and left or 1
+  end
+
+  local function read_exclusive(text)
+    local letter, ttl, first, count, delay, since, token, value =
+      string.match(text, '^(%a)(%d+) (%d+) (%d+) (%d+) (%d+) ([^\n]*)\n(.*)$')
+    return {
+      token = token, mode = 'x', cap = 0, slot = -1, letter = letter == 'd' and 's' or letter,
+      ttl = tonumber(ttl), first = tonumber(first), count = tonumber(count), delay = tonumber(delay),
+      since = tonumber(since), value = value,
+    }
+  end
+
+  local function write_exclusive(hold)
+    local letter = (hold.letter == 's' and hold.delay > 0) and 'd' or hold.letter
+    return letter .. hold.ttl .. ' ' .. string.format('%.0f', hold.first) .. ' ' .. hold.count .. ' ' .. hold.delay
+      .. ' ' .. string.format('%.0f', hold.since) .. ' ' .. hold.token .. '\n' .. hold.value
+  end
+
+  local function read_shared(token, text)
+    local letter, mode, cap, slot, ttl, first, count, delay, since, expires, value =
+      string.match(text, '^(%a) (%a) (%d+) (%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)\n(.*)$')
+    return {
+      token = token, mode = mode, cap = tonumber(cap), slot = tonumber(slot), letter = letter, ttl = tonumber(ttl),
+      first = tonumber(first), count = tonumber(count), delay = tonumber(delay), since = tonumber(since),
+      expires = tonumber(expires), value = value,
+    }
+  end
+
+  local function write_shared(hold)
+    return string.format('%s %s %d %d %d %.0f %d %d %.0f %.0f\n', hold.letter, hold.mode, hold.cap, hold.slot, hold.ttl,
+      hold.first, hold.count, hold.delay, hold.since, hold.expires) .. hold.value
+  end
+
+  local function read_place(token, text)
+    local mode, cap, ttl, count, delay, since, expires, owner, value =
+      string.match(text, '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)\n(.*)$')
+    return {
+      token = token, mode = mode, cap = tonumber(cap), ttl = tonumber(ttl), count = tonumber(count),
+      delay = tonumber(delay), since = tonumber(since), expires = tonumber(expires), client = owner, value = value,
+    }
+  end
+
+  -- A place lasts min(ttl, 10 s) after its last ask, and so does a lease that was handed over until its first renewal.
+  local HANDED_MAX_MS = 10000
+  local function handed(ttl)
+    return ttl < HANDED_MAX_MS and ttl or HANDED_MAX_MS
+  end
+
+  -- The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
+  local QUEUE_MS = 2 * HANDED_MAX_MS
+
+  -- When the name is free of a lease: at its end, or later if its holder vanished and a delay was asked for.
+  local function blocks_until(hold)
+    return hold.letter == 'k' and hold.expires or hold.expires + hold.delay * 1000
+  end
+
+  local function load_exclusive(room, hold)
+    local left = call('PTTL', room.key)
+    if left == -2 then
+      -- Its time is over. What is left of its record is the delay it asked for, if it did.
+      if hold.delay == 0 then
+        call('DEL', room.h)
+        return
+      end
+      hold.expires = math.min(now, now + (call('PTTL', room.h) - hold.delay) * 1000)
+    elseif left == -1 then
+      -- Somebody took the expiry away by hand: it is a lease all the same.
+      call('PEXPIRE', room.key, hold.ttl)
+      hold.expires = now + hold.ttl * 1000
+    else
+      hold.expires = now + left * 1000
+    end
+    room.holds[1] = hold
+  end
+
+  local function load_shared(room)
+    local is_there = call('EXISTS', room.key) == 1
+    local all = call('HGETALL', room.h)
+    for i = 1, #all, 2 do
+      local hold = read_shared(all[i], all[i + 1])
+      if not is_there and hold.expires > now then
+        hold.expires = now
+      end
+      room.holds[#room.holds + 1] = hold
+    end
+    table.sort(room.holds, function(a, b) return a.first < b.first end)
+  end
+
+  -- Reads a name. What is held by others is `foreign`: its kind, and how long it lasts (-1: for ever).
+  function lib.load(key)
+    local room = { key = key, h = side .. 'h:' .. key, q = side .. 'q:' .. key, p = side .. 'p:' .. key, holds = {} }
+    local kind = call('TYPE', key).ok
+    if kind == 'string' or kind == 'none' then
+      local values = call('MGET', key, room.h)
+      local value, hold = values[1], values[2] and read_exclusive(values[2])
+      if value == PLACEHOLDER or (not value and not hold and call('TYPE', room.h).ok == 'hash') then
+        load_shared(room)
+      elseif hold and (not value or hold.token == value) then
+        load_exclusive(room, hold)
+      elseif value then
+        call('DEL', room.h)
+        room.foreign = { kind = kind, left = call('PTTL', key), value = value }
+      end
+    else
+      room.foreign = { kind = kind, left = call('PTTL', key) }
+    end
+    return room
+  end
+
+  function lib.waiters(room)
+    return call('ZCARD', room.q)
+  end
+
+  function lib.find(room, token)
+    for i, hold in ipairs(room.holds) do
+      if hold.token == token then
+        return hold, i
+      end
+    end
+  end
+
+  function lib.admits(room, mode, cap)
+    if room.foreign then
+      return false
+    end
+    if mode == 'x' then
+      return #room.holds == 0
+    end
+    for _, hold in ipairs(room.holds) do
+      if hold.mode ~= mode or (mode == 'p' and hold.cap ~= cap) then
+        return false
+      end
+    end
+    return mode == 's' or #room.holds < cap
+  end
+
+  local function free_slot(room, mode)
+    if mode ~= 'p' then
+      return -1
+    end
+    local taken = {}
+    for _, hold in ipairs(room.holds) do
+      taken[hold.slot] = true
+    end
+    local slot = 0
+    while taken[slot] do
+      slot = slot + 1
+    end
+    return slot
+  end
+
+  -- The lock key says to others that somebody is in, for as long as the longest lease lasts.
+  local function keep_placeholder(room)
+    local latest, blocked = 0, 0
+    for _, hold in ipairs(room.holds) do
+      latest = math.max(latest, hold.expires)
+      blocked = math.max(blocked, blocks_until(hold))
+    end
+    if latest > now then
+      call('SET', room.key, PLACEHOLDER, 'PX', ms_until(latest))
+    end
+    call('PEXPIRE', room.h, ms_until(blocked))
+  end
+
+  -- Writes a lease as it now stands.
+  function lib.keep(room, hold)
+    if hold.mode == 'x' then
+      call('PEXPIRE', room.key, ms_until(hold.expires))
+      call('SET', room.h, write_exclusive(hold), 'PX', ms_until(blocks_until(hold)))
+    else
+      call('HSET', room.h, hold.token, write_shared(hold))
+      keep_placeholder(room)
+    end
+  end
+
+  -- Takes out the lease with this number.
+  function lib.remove(room, at)
+    local hold = table.remove(room.holds, at)
+    if hold.mode ~= 'x' and #room.holds > 0 then
+      call('HDEL', room.h, hold.token)
+      keep_placeholder(room)
+    else
+      call('DEL', room.key, room.h)
+    end
+  end
+
+  -- Gives a lease; the room must admit it. The first write is one that a full server refuses, before anything changed.
+  function lib.grant(room, ask, ttl)
+    local count = ask.mode == 'x' and ask.count or 1
+    local hold = {
+      token = ask.token, mode = ask.mode, cap = ask.cap, slot = free_slot(room, ask.mode), letter = 's', ttl = ask.ttl,
+      first = reserve(count), count = count, delay = ask.delay, since = now, expires = now + ttl * 1000,
+      value = ask.value,
+    }
+    room.holds[#room.holds + 1] = hold
+    if hold.mode == 'x' then
+      call('SET', room.key, hold.token, 'PX', ttl)
+      call('SET', room.h, write_exclusive(hold), 'PX', ttl + hold.delay)
+    else
+      call('HSET', room.h, hold.token, write_shared(hold))
+      keep_placeholder(room)
+    end
+    return hold
+  end
+
+  function lib.drop_place(room, token)
+    local was_there = call('ZREM', room.q, token) == 1
+    if was_there and call('EXISTS', room.q) == 0 then
+      call('DEL', room.p)
+    elseif was_there then
+      call('HDEL', room.p, token)
+    end
+    return was_there
+  end
+
+  function lib.place(room, token)
+    local rank = call('ZRANK', room.q, token)
+    local text = rank and call('HGET', room.p, token)
+    if text then
+      return read_place(token, text), rank
+    end
+  end
+
+  -- Keeps a place, or takes one at the end of the queue.
+  function lib.keep_place(room, ask, since)
+    if not since then
+      call('ZADD', room.q, call('HINCRBY', room.p, '!s', 1), ask.token)
+      since = now
+    end
+    call('HSET', room.p, ask.token, string.format('%s %d %d %d %d %.0f %.0f %s\n', ask.mode, ask.cap, ask.ttl, ask.count,
+      ask.delay, since, now + handed(ask.ttl) * 1000, client) .. ask.value)
+    if room.foreign then
+      call('HSET', room.p, '!f', string.format('%.0f', now))
+    end
+    call('PEXPIRE', room.q, QUEUE_MS)
+    call('PEXPIRE', room.p, QUEUE_MS)
+  end
+
+  -- The first in the queue who is alive; drops dead ones before.
+  local function front(room)
+    while true do
+      local token = call('ZRANGE', room.q, 0, 0)[1]
+      if not token then
+        return
+      end
+      local text = call('HGET', room.p, token)
+      local place = text and read_place(token, text)
+      if place and place.expires > now then
+        return place
+      end
+      lib.drop_place(room, token)
+    end
+  end
+
+  local function push(to, text)
+    call('PUBLISH', 'leaseward:c:' .. to, text)
+  end
+
+  -- Ends what has expired and gives the name to the next live waiters. Every operation begins and ends with this.
+  function lib.settle(room)
+    local at = 1
+    while at <= #room.holds do
+      if blocks_until(room.holds[at]) <= now then
+        lib.remove(room, at)
+      else
+        at = at + 1
+      end
+    end
+    if room.foreign or call('EXISTS', room.q) == 0 then
+      return
+    end
+    if #room.holds == 0 then
+      local open = tonumber(call('HGET', room.p, '!o') or 0)
+      if open > now then
+        room.open = open
+        return
+      end
+    end
+    while true do
+      local place = front(room)
+      if not place or not lib.admits(room, place.mode, place.cap) then
+        return
+      end
+      local hold = lib.grant(room, place, handed(place.ttl))
+      lib.drop_place(room, place.token)
+      push(place.client, string.format('G %.0f %d %d %d %d ', hold.first, hold.count, handed(place.ttl), hold.slot,
+        lib.waiters(room)) .. place.token .. '\n' .. room.key)
+    end
+  end
+
+  -- Clients of other libraries poll: to them a name with a queue of ours never looks free. Where one was seen within
+  -- the last minute, each eighth release leaves the key free for a share of the time since it last was; with
+  -- `handover=never` each release does, until the first in line has been told.
+  local SEEN_US, EACH, SHARE, OPEN_MAX_US = 60000000, 8, 4, 100000
+  function lib.leave_open(room)
+    if handover == 'always' or #room.holds > 0 or call('EXISTS', room.q) == 0 then
+      return
+    end
+    local moment = 0
+    if handover == 'auto' then
+      local seen = tonumber(call('HGET', room.p, '!f') or 0)
+      if now - seen > SEEN_US or call('HINCRBY', room.p, '!n', 1) % EACH ~= 0 then
+        return
+      end
+      local before = tonumber(call('HGET', room.p, '!o') or 0)
+      moment = math.min(math.max((now - math.max(before, seen)) / SHARE, 1000), OPEN_MAX_US)
+    end
+    local place = front(room)
+    if not place then
+      return
+    end
+    -- Open at least until this call is over, so that settling does not hand it over after all.
+    room.open = now + math.max(moment, 1)
+    call('HSET', room.p, '!o', string.format('%.0f', room.open))
+    push(place.client, 'W ' .. math.ceil(moment / 1000) .. ' ' .. room.key)
+  end
+
+  -- Why the name is not free: who holds it, for how long, when asking again makes sense.
+  function lib.standing(room, code, ahead, fence)
+    if fence then
+      answer(code, fence, ahead)
+    else
+      answer(code, ahead)
+    end
+    if room.foreign then
+      return answer('!' .. room.foreign.kind, 'x', 0, room.foreign.left, room.foreign.left)
+    end
+    local first
+    for _, hold in ipairs(room.holds) do
+      if not first or blocks_until(hold) < blocks_until(first) then
+        first = hold
+      end
+    end
+    if first then
+      return answer(sub(first.token, 34), first.mode, first.cap,
+        math.max(0, math.ceil((first.expires - now) / 1000)), ms_until(blocks_until(first)))
+    end
+    answer('', 'x', 0, -1, room.open and ms_until(room.open) or -1)
+  end
+
+  -- Why its owner may not lengthen it, if that is so.
+  function lib.refuses(hold)
+    if hold.letter == 'b' then
+      return BROKEN
+    elseif hold.letter == 'k' then
+      return NOT_OURS
+    elseif hold.expires <= now then
+      return EXPIRED
+    end
+  end
+
+  function lib.enter(key)
+    local room = lib.load(key)
+    lib.settle(room)
+    return room
+  end
+
+  return lib
+end
+
+local lib_made
+local function lib()
+  lib_made = lib_made or library()
+  return lib_made
+end

@@ -1,0 +1,48 @@
+//! The Redis store: leases on one server, behind Sentinel, or on a Cluster.
+//!
+//! The exclusive lock is the string key `<prefix><name>` with the owner's token and an expiry, and nothing else: the
+//! layout that node-redlock, redsync, redis-py, rslock and others have, so all of them exclude each other. Fences, the
+//! queue, readers and permits are kept in side keys of the same hash slot. A batch of operations is one script call.
+//!
+//! How firmly it holds depends on how the server is set up; [`Store::guarantee`](crate::store::Store::guarantee) says
+//! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
+
+mod client;
+mod config;
+mod dial;
+mod error;
+mod inspect;
+mod keys;
+mod node;
+mod probe;
+mod store;
+mod wire;
+
+use std::sync::Arc;
+
+use crate::store::Scheme;
+
+pub use self::store::Redis;
+
+/// The registry's line.
+pub(crate) static SCHEME: Scheme = Scheme {
+    names: &[
+        "redis",
+        "rediss",
+        "redis+unix",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "redis+cluster",
+        "rediss+cluster",
+        "valkey",
+        "valkeys",
+        "valkey+unix",
+        "valkey+sentinel",
+        "valkeys+sentinel",
+        "valkey+cluster",
+        "valkeys+cluster",
+    ],
+    what: "Redis or Valkey: one server, Sentinel, Cluster; every machine that reaches it",
+    example: "redis://localhost",
+    open: |url, context| Box::pin(async move { Ok(Arc::new(Redis::open(&url, context).await?) as _) }),
+};

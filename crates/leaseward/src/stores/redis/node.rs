@@ -1,0 +1,338 @@
+//! One server, kept connected.
+//!
+//! The common client's connection manager parks a command during an outage and carries it out seconds later, which for
+//! a lock is the worst of answers. Here an outage is an error at once, while a task of its own connects again, with full
+//! jitter. What was under way when a connection broke is *unknown*; so that it cannot still happen once its owner has
+//! given up, the next connection to the same server ends the old one there before anything else is sent.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use redis::{
+    AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value,
+    aio::MultiplexedConnection,
+};
+use tokio::{runtime::Handle, sync::Notify};
+
+use super::{
+    config::Address,
+    dial::Dialler,
+    error,
+    keys,
+    probe::{self, Probe},
+    wire::SCRIPT,
+};
+use crate::{Error, ErrorKind, clock::BoxFuture};
+
+/// Waits between attempts to connect are random, up to a bound that doubles from the first of these to the second.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_LAST: Duration = Duration::from_secs(2);
+
+/// What nodes share with the client they belong to.
+pub(super) struct Wiring {
+    pub(super) dialler: Dialler,
+    /// The end of the client's channel.
+    pub(super) client: String,
+    pub(super) runtime: Handle,
+    /// Somebody has waited: every new connection subscribes from the start.
+    pub(super) has_waited: AtomicBool,
+    pub(super) on_push: Box<dyn Fn(&Arc<Node>, PushInfo) + Send + Sync>,
+    /// A connection was lost and is back: pushes may have been missed.
+    pub(super) on_return: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Wiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wiring").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+/// Where a node is to be found.
+pub(super) type Find = Box<dyn Fn() -> BoxFuture<'static, Result<Address, Error>> + Send + Sync>;
+
+/// One server.
+pub(super) struct Node {
+    wiring: Arc<Wiring>,
+    find: Find,
+    state: Mutex<State>,
+    generations: AtomicU64,
+    /// Connect at once instead of after the wait.
+    hurry: Arc<Notify>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("state", &*self.state.lock()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    Up(Arc<Link>),
+    /// Not connected, why, and over which connection it last was.
+    Down(Error, Option<Arc<Link>>),
+    Closed,
+}
+
+/// A connection that works, as far as is known.
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: MultiplexedConnection,
+    pub(super) address: Address,
+    pub(super) probe: Probe,
+    generation: u64,
+    /// The server's number of this connection.
+    id: i64,
+    /// Whether the client's channel is subscribed.
+    pub(super) is_subscribed: AtomicBool,
+    /// Whether keys can be watched.
+    pub(super) is_tracking: AtomicBool,
+}
+
+impl Link {
+    /// Sends one command and waits for its answer.
+    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let value = self.connection.clone().send_packed_command(command).await?;
+        match value {
+            Value::ServerError(error) => Err(error.into()),
+            value => Ok(value),
+        }
+    }
+
+    /// Sends commands in one piece and waits for all their answers; a refused one is an answer too.
+    pub(super) async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
+        self.connection.clone().send_packed_commands(pipeline, 0, pipeline.len()).await
+    }
+}
+
+impl Node {
+    /// A node that has yet to connect.
+    pub(super) fn new(wiring: Arc<Wiring>, find: Find) -> Arc<Self> {
+        let state = State::Down(not_connected(), None);
+        Arc::new(Self {
+            wiring,
+            find,
+            state: Mutex::new(state),
+            generations: AtomicU64::new(0),
+            hurry: Arc::default(),
+        })
+    }
+
+    /// A node at an address that never changes.
+    pub(super) fn at(wiring: Arc<Wiring>, address: Address) -> Arc<Self> {
+        Self::new(wiring, Box::new(move || Box::pin(std::future::ready(Ok(address.clone())))))
+    }
+
+    /// Connects for the first time.
+    pub(super) async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Error> {
+        let link = self.connect(None).await?;
+        *self.state.lock() = State::Up(link.clone());
+        Ok(link)
+    }
+
+    /// The connection, if there is one now.
+    pub(super) fn link(&self) -> Result<Arc<Link>, Error> {
+        match &*self.state.lock() {
+            State::Up(link) => Ok(link.clone()),
+            State::Down(why, _) => Err(why.duplicate()),
+            State::Closed => Err(Error::new(ErrorKind::ShutDown, "this store is closed")),
+        }
+    }
+
+    /// Gives a connection up and gets a new one, unless that was done already.
+    pub(super) fn broken(self: &Arc<Self>, link: &Link, why: Error) {
+        self.give_up(Some(link.generation), why);
+    }
+
+    /// Gives the present connection up, whichever it is: this node is to be found elsewhere.
+    pub(super) fn moved(self: &Arc<Self>, why: Error) {
+        self.give_up(None, why);
+        self.hurry.notify_one();
+    }
+
+    fn give_up(self: &Arc<Self>, generation: Option<u64>, why: Error) {
+        let mut state = self.state.lock();
+        let State::Up(link) = &*state else { return };
+        if generation.is_some_and(|generation| generation != link.generation) {
+            return;
+        }
+        tracing::warn!(address = %link.address, error = %why, "lost the connection to redis");
+        *state = State::Down(why, Some(link.clone()));
+        drop(state);
+        self.reconnect();
+    }
+
+    /// Starts connecting in the background, for a node that never was connected.
+    pub(super) fn reconnect(self: &Arc<Self>) {
+        self.wiring.runtime.spawn(keep_connecting(Arc::downgrade(self)));
+    }
+
+    pub(super) fn close(&self) {
+        *self.state.lock() = State::Closed;
+        self.hurry.notify_one();
+    }
+
+    /// Takes what an attempt came to; answers whether no more are needed.
+    fn take(&self, outcome: Result<Arc<Link>, Error>) -> bool {
+        let mut state = self.state.lock();
+        match (&mut *state, outcome) {
+            (State::Down(..), Ok(link)) => {
+                tracing::info!(address = %link.address, "connected to redis again");
+                *state = State::Up(link);
+                drop(state);
+                (self.wiring.on_return)();
+                true
+            }
+            (State::Down(why, _), Err(error)) => {
+                *why = error;
+                false
+            }
+            (State::Up(_) | State::Closed, _) => true,
+        }
+    }
+
+    /// One attempt. With the connection before, so that what it still carries is made an end of.
+    async fn connect(self: &Arc<Self>, before: Option<&Link>) -> Result<Arc<Link>, Error> {
+        let address = (self.find)().await?;
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let this = Arc::downgrade(self);
+        let config = AsyncConnectionConfig::new().set_push_sender(move |info: PushInfo| {
+            hear(&this, generation, info);
+            Ok::<(), ()>(())
+        });
+        let connection = self.wiring.dialler.dial(&address, config).await?;
+        let subscribes = self.wiring.has_waited.load(Ordering::Acquire);
+        let setup = self.setup(subscribes);
+        let mut sending = connection.clone();
+        let answers = sending
+            .send_packed_commands(&setup, 0, setup.len())
+            .await
+            .map_err(|error| error::of_connecting(&error, &address.to_string()))?;
+        let link = read_setup(connection, address, generation, subscribes, &answers)?;
+        if let Some(before) = before {
+            end_old(&link, before).await;
+        }
+        Ok(Arc::new(link))
+    }
+
+    /// Everything a connection needs, in one round trip.
+    fn setup(&self, subscribes: bool) -> Pipeline {
+        let mut setup = redis::pipe();
+        setup.cmd("CLIENT").arg("ID");
+        setup.cmd("CLIENT").arg("SETNAME").arg(&self.wiring.dialler.name);
+        setup.cmd("SCRIPT").arg("LOAD").arg(SCRIPT);
+        for question in probe::questions() {
+            setup.add_command(question);
+        }
+        if subscribes {
+            setup.add_command(subscribe(&self.wiring.client));
+        }
+        setup
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.hurry.notify_one();
+    }
+}
+
+/// The command that makes a connection hear the client's pushes.
+pub(super) fn subscribe(client: &str) -> Cmd {
+    let mut subscribe = redis::cmd("SUBSCRIBE");
+    subscribe.arg(keys::channel(client));
+    subscribe
+}
+
+/// How many answers of the setup come before those of the probe.
+const BEFORE_PROBE: usize = 3;
+
+fn read_setup(
+    connection: MultiplexedConnection,
+    address: Address,
+    generation: u64,
+    subscribes: bool,
+    answers: &[Value],
+) -> Result<Link, Error> {
+    let id = match &answers[0] {
+        Value::Int(id) => *id,
+        _ => -1,
+    };
+    if let Value::ServerError(refusal) = &answers[2] {
+        let error: RedisError = refusal.clone().into();
+        return Err(error::of_connecting(&error, &address.to_string()));
+    }
+    let end = answers.len() - usize::from(subscribes);
+    let probe = Probe::read(&answers[BEFORE_PROBE..end]);
+    if !probe.is_primary {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("redis at {address} is a replica and takes no writes"),
+        )
+        .hint("connect to its primary, or through Sentinel: `redis+sentinel://…/NAME`"));
+    }
+    let is_subscribed = subscribes && !matches!(answers[end], Value::ServerError(_));
+    Ok(Link {
+        connection,
+        address,
+        probe,
+        generation,
+        id,
+        is_subscribed: AtomicBool::new(is_subscribed),
+        is_tracking: AtomicBool::new(false),
+    })
+}
+
+/// Ends the connection before this one at the server: requests that are still on their way in it are never carried out.
+/// Only on the very same run of the server, because numbers begin anew with each.
+async fn end_old(link: &Link, before: &Link) {
+    if before.id > 0 && before.probe.run_id == link.probe.run_id && !link.probe.run_id.is_empty() {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(before.id);
+        // Refused or already gone: leases and places of that connection then end by their own time.
+        let _ = link.command(&kill).await;
+    }
+}
+
+fn hear(node: &Weak<Node>, generation: u64, info: PushInfo) {
+    let Some(node) = node.upgrade() else { return };
+    if info.kind == PushKind::Disconnection {
+        let why = Error::new(ErrorKind::Unavailable, "the connection to redis broke")
+            .hint("it is being connected again");
+        node.give_up(Some(generation), why);
+    } else {
+        (node.wiring.on_push)(&node, info);
+    }
+}
+
+async fn keep_connecting(node: Weak<Node>) {
+    let mut bound = RETRY_FIRST;
+    loop {
+        let Some(this) = node.upgrade() else { return };
+        let before = match &*this.state.lock() {
+            State::Down(_, before) => before.clone(),
+            State::Up(_) | State::Closed => return,
+        };
+        let outcome = this.connect(before.as_deref()).await;
+        if this.take(outcome) {
+            return;
+        }
+        let wait = bound.mul_f64(rand::random());
+        bound = (bound * 2).min(RETRY_LAST);
+        let hurry = this.hurry.clone();
+        // Nothing keeps the node alive meanwhile: a client that was dropped stops connecting.
+        drop(this);
+        let _ = tokio::time::timeout(wait, hurry.notified()).await;
+    }
+}
+
+fn not_connected() -> Error {
+    Error::new(ErrorKind::Unavailable, "redis is not connected yet")
+}

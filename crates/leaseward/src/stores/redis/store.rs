@@ -1,0 +1,102 @@
+//! The seam's side of it.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{client::Client, config::Config, probe::Persistence};
+use crate::{
+    Error,
+    clock::BoxFuture,
+    store::{
+        Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, OpenContext, PushSink,
+        Query, Reach, Store, StoreUrl,
+    },
+};
+
+/// How many batches may be under way at once: while the server works on one, the next is on its way and a third is being
+/// gathered.
+const LANES: usize = 4;
+
+/// One client of a Redis.
+pub struct Redis {
+    client: Arc<Client>,
+    capability: Capability,
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("config", &self.client.config).finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    /// Connects to what a URL says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing was asked of the server yet.
+    pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
+        let client = Client::open(Config::from_url(url)?, &context).await?;
+        let mut capability = Capability::full(Reach::Network);
+        capability.lanes = LANES;
+        capability.inline = true;
+        Ok(Self { client, capability })
+    }
+}
+
+impl Store for Redis {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        let persistence = self.client.node().link().map(|link| link.probe.persistence);
+        let exclusion = match persistence {
+            Ok(Persistence::Always) => Level::Holds,
+            _ => Level::MayBreak,
+        };
+        Guarantee {
+            exclusion,
+            fences: Level::WithinBounds,
+            reach: Reach::Network,
+            breaks_when: vec!["the server's clock steps".into()],
+        }
+    }
+
+    fn location(&self) -> String {
+        self.client.config.location()
+    }
+
+    fn start(&self, sink: PushSink) {
+        self.client.start(sink);
+    }
+
+    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+        Box::pin(self.client.clone().submit(batch))
+    }
+
+    fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move { client.inspect(&query).await })
+    }
+
+    fn break_lease(&self, order: Break) -> BoxFuture<'static, Result<Broken, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move { client.break_lease(&order).await })
+    }
+
+    fn ping(&self) -> BoxFuture<'static, Result<Duration, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let begun = Instant::now();
+            client.ping().await.map(|()| begun.elapsed())
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        self.client.close();
+        Box::pin(std::future::ready(()))
+    }
+}

@@ -1,0 +1,381 @@
+//! Operations as arguments of the script, and its answers back.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use redis::{Cmd, Value};
+
+use super::{error, keys::{Keys, Slot}};
+use crate::{
+    Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
+    store::{
+        self, Answer, Ask, Evidence, Grant, IfBusy, Operation, Place, Push, Renewal, Reply, Standing,
+    },
+};
+
+/// The script, in one piece.
+pub(super) const SCRIPT: &str = concat!(
+    include_str!("lua/head.lua"),
+    include_str!("lua/room.lua"),
+    include_str!("lua/operations.lua"),
+    include_str!("lua/look.lua"),
+    include_str!("lua/tail.lua"),
+);
+
+/// How the script is called: by its hash, or with its text where the server does not know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By<'a> {
+    Hash(&'a str),
+    Text,
+}
+
+/// What every call of a client carries.
+#[derive(Clone, Debug)]
+pub(super) struct Sender {
+    /// The end of its channel.
+    pub(super) client: String,
+    /// `auto`, `always` or `never`.
+    pub(super) handover: &'static str,
+}
+
+/// A call of the script.
+#[derive(Debug)]
+pub(super) struct Call {
+    fence_key: String,
+    side: String,
+    keys: Vec<String>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    pub(super) fn new(keys: &Keys, slot: Slot) -> Self {
+        let (fence_key, side) = (keys.fence_key(slot), keys.side(slot));
+        Self { fence_key, side, keys: Vec::new(), args: Vec::new() }
+    }
+
+    /// Adds an operation on one or more lock keys.
+    pub(super) fn push(&mut self, operation: &Operation, keys: impl IntoIterator<Item = String>) {
+        self.keys.extend(keys);
+        match operation {
+            Operation::Ask(ask) => self.ask(ask),
+            Operation::Renew(renew) => {
+                self.word("n");
+                self.word(renew.token.reveal());
+                self.number(millis(renew.ttl));
+                self.number(renew.block.into());
+            }
+            Operation::Release(release) => {
+                self.word("r");
+                self.word(release.token.reveal());
+                self.number(millis(release.keep));
+            }
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) {
+        let is_plain = ask.mode == Mode::Exclusive && ask.block == 1 && ask.lock_delay.is_zero();
+        let several = ask.names.len() > 1;
+        self.word(match (several, ask.if_busy, is_plain) {
+            (true, _, _) => "m",
+            (false, IfBusy::Tell, true) => "a",
+            (false, IfBusy::Queue, true) => "q",
+            (false, IfBusy::Tell, false) => "A",
+            (false, IfBusy::Queue, false) => "Q",
+        });
+        self.word(ask.token.reveal());
+        self.number(millis(ask.ttl));
+        self.word(ask.value.as_ref().map_or_else(Vec::new, |value| prefixed(value.as_bytes())));
+        if several || !is_plain {
+            let (mode, capacity) = match ask.mode {
+                Mode::Exclusive => ("x", 0),
+                Mode::Shared => ("s", 0),
+                Mode::Permit { capacity } => ("p", capacity),
+            };
+            self.word(mode);
+            self.number(capacity.into());
+            self.number(ask.block.into());
+            self.number(millis(ask.lock_delay));
+        }
+        if several {
+            self.number(ask.names.len().try_into().expect("BUG: more names than numbers"));
+        }
+    }
+
+    /// Adds a look at a name.
+    pub(super) fn look(&mut self, key: String) {
+        self.keys.push(key);
+        self.word("l");
+    }
+
+    /// Adds an order to break the leases on a name.
+    pub(super) fn break_lease(&mut self, key: String, now: bool) {
+        self.keys.push(key);
+        self.word("x");
+        self.word(if now { "now" } else { "later" });
+    }
+
+    fn word(&mut self, word: impl Into<Vec<u8>>) {
+        self.args.push(word.into());
+    }
+
+    fn number(&mut self, number: u64) {
+        self.word(number.to_string());
+    }
+
+    /// The command to send.
+    pub(super) fn command(&self, by: By<'_>, sender: &Sender) -> Cmd {
+        let bytes = self.keys.iter().map(String::len).sum::<usize>()
+            + self.args.iter().map(Vec::len).sum::<usize>();
+        let mut command = Cmd::with_capacity(self.keys.len() + self.args.len() + 7, bytes + 256);
+        match by {
+            By::Hash(hash) => command.arg("EVALSHA").arg(hash),
+            By::Text => command.arg("EVAL").arg(SCRIPT),
+        };
+        command.arg(self.keys.len() + 1).arg(&self.fence_key);
+        for key in &self.keys {
+            command.arg(key);
+        }
+        command.arg(&self.side).arg(&sender.client).arg(sender.handover);
+        for arg in &self.args {
+            command.arg(arg);
+        }
+        command
+    }
+}
+
+/// A value as it travels: marked, so that an empty one is not none.
+fn prefixed(value: &[u8]) -> Vec<u8> {
+    [b"=", value].concat()
+}
+
+/// A value as it came back.
+pub(super) fn value_from(text: &[u8]) -> Option<crate::Value> {
+    text.strip_prefix(b"=").and_then(|value| crate::Value::new(value).ok())
+}
+
+/// Rounded up: a lease never ends before its time.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+/// The script's flat answer, read from front to back.
+#[derive(Debug)]
+pub(super) struct Answers {
+    values: std::vec::IntoIter<Value>,
+}
+
+impl Answers {
+    pub(super) fn new(value: Value) -> Result<Self, Error> {
+        match value {
+            Value::Array(values) => Ok(Self { values: values.into_iter() }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Result<i64, Error> {
+        match self.values.next() {
+            Some(Value::Int(number)) => Ok(number),
+            other => Err(unexpected(&other.unwrap_or_default())),
+        }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, Error> {
+        match self.values.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
+            Some(Value::Okay) => Ok(b"OK".to_vec()),
+            other => Err(unexpected(&other.unwrap_or_default())),
+        }
+    }
+
+    /// A list of texts; what is missing is empty.
+    pub(super) fn list(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(Value::Array(values)) = self.values.next() else {
+            return Err(unexpected(&Value::Nil));
+        };
+        let text = |value| match value {
+            Value::BulkString(bytes) => bytes,
+            _ => Vec::new(),
+        };
+        Ok(values.into_iter().map(text).collect())
+    }
+
+    fn text(&mut self) -> Result<String, Error> {
+        self.bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn count(&mut self) -> Result<u32, Error> {
+        self.number().map(|number| u32::try_from(number).unwrap_or(0))
+    }
+
+    fn fence(&mut self) -> Result<Fence, Error> {
+        self.number().map(|number| Fence::new(number.unsigned_abs()))
+    }
+
+    fn block(&mut self) -> Result<Block, Error> {
+        Ok(Block { first: self.fence()?, len: self.count()? })
+    }
+
+    fn reason(&mut self) -> Result<LostReason, Error> {
+        self.number().map(|number| match number {
+            1 => LostReason::Expired,
+            3 => LostReason::Broken,
+            _ => LostReason::NotOurs,
+        })
+    }
+
+    fn standing(&mut self) -> Result<(Standing, IsForeign), Error> {
+        let ahead = self.count()?;
+        let (who, mode) = (self.text()?, self.text()?);
+        let mode = mode_from(&mode, self.count()?);
+        let (left, free_in) = (self.number()?, self.number()?);
+        let foreign = who.strip_prefix('!');
+        let who = foreign.map_or_else(|| Arc::from(who.as_str()), stranger);
+        let holder = (!who.is_empty()).then(|| Holder::new(who, mode, time_left(left)));
+        Ok((Standing { holder, free_in: time_left(free_in), ahead }, IsForeign(foreign.is_some())))
+    }
+
+    /// The answer to an operation, and whether the name is held by a client of another library.
+    pub(super) fn next_for(&mut self, operation: &Operation) -> (Answer, IsForeign) {
+        match self.read(operation) {
+            Ok(answer) => answer,
+            Err(error) => (Err(error), IsForeign(false)),
+        }
+    }
+
+    fn read(&mut self, operation: &Operation) -> Result<(Answer, IsForeign), Error> {
+        let ours = |reply| Ok((Ok(reply), IsForeign(false)));
+        match self.number()? {
+            1 => {
+                let (block, slot, waiters) = (self.block()?, self.number()?, self.count()?);
+                let slot = u32::try_from(slot).ok();
+                ours(Reply::Granted(granted([block], slot, asked_ttl(operation), waiters)))
+            }
+            2 => {
+                let count = self.count()?;
+                let blocks = (0..count).map(|_| self.block()).collect::<Result<Vec<_>, _>>()?;
+                ours(Reply::Granted(granted(blocks, None, asked_ttl(operation), 0)))
+            }
+            3 => {
+                let last_fence = self.fence()?;
+                let (standing, foreign) = self.standing()?;
+                Ok((Ok(Reply::Queued(Place { last_fence, standing })), foreign))
+            }
+            4 => self.standing().map(|(standing, foreign)| (Ok(Reply::Busy(standing)), foreign)),
+            5 => {
+                let (waiters, block) = (self.count()?, self.block()?);
+                let block = Some(block).filter(|block| block.len > 0);
+                let (ttl, evidence) = (asked_ttl(operation), Evidence::ThisRequest);
+                ours(Reply::Renewed(Renewal { ttl, evidence, waiters, block }))
+            }
+            6 => ours(Reply::Released),
+            7 => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
+            8 => self.reason().and_then(|reason| ours(Reply::Gone(reason))),
+            9 => Err(store::capacity_error(operation.name(), self.count()?)),
+            10 => Err(error::of_operation(&self.text()?)),
+            _ => Err(unexpected(&Value::Nil)),
+        }
+    }
+
+    /// Whether an order was carried out.
+    pub(super) fn done(&mut self) -> Result<(), Error> {
+        match self.number()? {
+            10 => Err(error::of_operation(&self.text()?)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a name is held by a client of another library: nobody will push its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IsForeign(pub(super) bool);
+
+fn asked_ttl(operation: &Operation) -> Duration {
+    match operation {
+        Operation::Ask(ask) => ask.ttl,
+        Operation::Renew(renew) => renew.ttl,
+        Operation::Release(_) => Duration::ZERO,
+    }
+}
+
+fn granted(
+    blocks: impl IntoIterator<Item = Block>,
+    slot: Option<u32>,
+    ttl: Duration,
+    waiters: u32,
+) -> Grant {
+    let blocks = blocks.into_iter().collect();
+    Grant { blocks, slot, ttl, evidence: Evidence::ThisRequest, waiters }
+}
+
+/// What to call a holder that is none of ours, by the kind of its key.
+pub(super) fn stranger(kind: &str) -> Arc<str> {
+    match kind {
+        "string" => Arc::from("a client of another library"),
+        "hash" => Arc::from("a Redisson-style lock"),
+        other => {
+            let mut text = String::new();
+            let _ = write!(text, "a key of the kind `{other}`, which is no lock");
+            text.into()
+        }
+    }
+}
+
+pub(super) fn mode_from(letter: &str, capacity: u32) -> Mode {
+    match letter {
+        "s" => Mode::Shared,
+        "p" => Mode::Permit { capacity },
+        _ => Mode::Exclusive,
+    }
+}
+
+/// Milliseconds as Redis says them: below zero there is no end.
+pub(super) fn time_left(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// What came over a client's channel.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A lease was handed over.
+    Push(Push),
+    /// A name stays free for a while, then it is our turn.
+    Wake(Name, Duration),
+}
+
+/// Reads a message; `None` if it is none of ours.
+pub(super) fn heard(message: &[u8], keys: &Keys) -> Option<Heard> {
+    let (head, key) = match message.first()? {
+        b'G' => {
+            let end = message.iter().position(|b| *b == b'\n')?;
+            (std::str::from_utf8(&message[2..end]).ok()?, &message[end + 1..])
+        }
+        b'W' => {
+            let (delay, key) = std::str::from_utf8(message.get(2..)?).ok()?.split_once(' ')?;
+            let delay = Duration::from_millis(delay.parse().ok()?);
+            return Some(Heard::Wake(keys.name(key.as_bytes())?, delay));
+        }
+        _ => return None,
+    };
+    let mut fields = head.splitn(6, ' ');
+    let mut number = || fields.next()?.parse::<i64>().ok();
+    let (first, len, ttl, slot, waiters) = (number()?, number()?, number()?, number()?, number()?);
+    let token: Token = fields.next()?.parse().ok()?;
+    let block = Block { first: Fence::new(first.unsigned_abs()), len: u32::try_from(len).ok()? };
+    let grant = Grant {
+        evidence: Evidence::LargerFence,
+        ..granted([block], u32::try_from(slot).ok(), time_left(ttl)?, u32::try_from(waiters).ok()?)
+    };
+    Some(Heard::Push(Push::Granted { name: keys.name(key)?, token, grant }))
+}
+
+fn unexpected(value: &Value) -> Error {
+    // Only the kind of the value: what stands in it may be a token.
+    let kind = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) => "a number",
+        Value::Array(_) => "a list",
+        _ => "something else",
+    };
+    Error::new(ErrorKind::Indeterminate, format!("the server answered a batch with {kind}"))
+        .hint("is there a proxy in between that changes answers?")
+}
