@@ -4,16 +4,20 @@
 //! however that ends. What is missing on the machine is a panic that says how to install it: a test that needs a server
 //! fails without one, it is never skipped.
 
+mod certificates;
 mod cluster;
 mod port;
 mod process;
 mod proxy;
 mod redis;
 mod sentinels;
+mod skew;
 mod wait;
 
+pub use certificates::{Certificates, certificates};
 pub use cluster::{Cluster, Migration};
 pub use proxy::Proxy;
 pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
 pub use sentinels::Sentinels;
+pub use skew::Skew;
 pub use wait::{PATIENCE, eventually};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::RedisServer;
+use crate::skew::Skew;
 
 /// When the append-only file reaches the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub struct RedisBuilder {
     pub(super) role: Role,
     /// Lines of the configuration file.
     pub(super) lines: Vec<String>,
-    pub(super) environment: Vec<(String, PathBuf)>,
+    pub(super) environment: Vec<(&'static str, PathBuf)>,
     pub(super) password: Option<String>,
     pub(super) tls: Option<TlsFiles>,
     pub(super) socket: bool,
@@ -125,6 +126,13 @@ impl RedisBuilder {
     #[must_use]
     pub fn unix_socket(mut self) -> Self {
         self.socket = true;
+        self
+    }
+
+    /// Its wall clock, by which keys expire, is wrong by what `skew` says.
+    #[must_use]
+    pub fn skew(mut self, skew: &Skew) -> Self {
+        self.environment.extend(skew.environment());
         self
     }
 }

@@ -114,7 +114,7 @@ impl RedisServer {
         };
         let mut command = process::mortal(program, program);
         command.arg(self.folder.path().join("redis.conf"));
-        command.envs(self.options.environment.iter().map(|(key, value)| (key, value)));
+        command.envs(self.options.environment.clone());
         // What it says before it has read where its log is.
         let early = File::create(self.folder.path().join("early")).expect("a file can be made");
         command.stdin(Stdio::null()).stdout(early.try_clone().expect("a handle")).stderr(early);
