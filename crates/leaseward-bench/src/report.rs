@@ -27,7 +27,7 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
         name => format!("{}, {name}", measured.row.name),
     };
     for (contender, outcome) in measured.row.contenders.iter().zip(&measured.outcomes) {
-        if is_faultless(contender.role, figure, outcome, at) {
+        if is_left_out(contender.role, figure, outcome, at) {
             continue;
         }
         let title = std::mem::take(&mut title);
@@ -72,14 +72,15 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
     }
 }
 
-/// Faults are listed for ours, and for those who had any.
-fn is_faultless(role: Role, figure: &Figure, outcome: &Outcome, at: usize) -> bool {
-    let is_fault = matches!(figure.targets[..], [Target::AtMost(0.0)]);
-    let had_none = match outcome {
-        Outcome::Measured(series) => series[at].max() == 0.0,
-        Outcome::Skipped(_) => true,
-    };
-    is_fault && role != Role::Ours && had_none
+/// Faults are listed for ours and for those who had any; that somebody was skipped, once.
+fn is_left_out(role: Role, figure: &Figure, outcome: &Outcome, at: usize) -> bool {
+    match outcome {
+        Outcome::Measured(series) => {
+            let is_fault = matches!(figure.targets[..], [Target::AtMost(0.0)]);
+            is_fault && role != Role::Ours && series[at].max() == 0.0
+        }
+        Outcome::Skipped(_) => at > 0,
+    }
 }
 
 fn spread(unit: Unit, series: &Series) -> String {

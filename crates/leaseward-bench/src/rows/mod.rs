@@ -39,6 +39,8 @@ pub(crate) const GROUPS: &[Group] = &[
 pub(crate) const PARTS: &[Part] = &[
     leases::HOLDER,
     leases::SLEEPERS,
+    redis::HOLD,
+    redis::NOW,
     redis::PAIRS,
     redis::TURNS,
     sqlite::TURNS,

@@ -1,9 +1,15 @@
 //! The Redis store: beside raw requests, the common client, and the lock libraries people run today.
 
+mod distance;
+mod leases;
 mod pairs;
+mod start;
+mod strong;
 mod turns;
 
+pub(crate) use leases::HOLD;
 pub(crate) use pairs::PAIRS;
+pub(crate) use start::NOW;
 pub(crate) use turns::TURNS;
 
 use crate::{redis::server::Server, row::Row};
@@ -12,6 +18,10 @@ pub(crate) fn rows() -> Vec<Row> {
     let server = Server::default();
     let mut rows = pairs::rows(&server);
     rows.extend(turns::rows(&server));
+    rows.extend(leases::rows(&server));
+    rows.extend(distance::rows(&server));
+    rows.extend(strong::rows());
+    rows.extend(start::rows(&server));
     rows
 }
 

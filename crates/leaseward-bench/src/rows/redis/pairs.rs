@@ -10,6 +10,7 @@ use crate::{
     redis::{
         clients::{Client, Common, Ours, Rslock, Work, requests},
         peers,
+        queue::Waited,
         raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, request},
         server::Server,
     },
@@ -150,6 +151,9 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
                 "common" => pairs(&Common::connect(&url, Work::Plain).await?, tasks, span).await,
                 "common-same" => {
                     pairs(&Common::connect(&url, Work::Same).await?, tasks, span).await
+                }
+                "waited" => {
+                    pairs(&Waited::at(url.trim_start_matches("redis://"))?, tasks, span).await
                 }
                 _ => Err(format!("who is `{who}`?")),
             }

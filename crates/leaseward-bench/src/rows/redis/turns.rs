@@ -186,7 +186,7 @@ fn contend(
         record.read(&fs::read_to_string(log).map_err(|error| error.to_string())?)?;
     }
     let mut turns = record.summary(tasks, span);
-    turns.requests = outcome.spent.calls(who.requests) / record.visits.len() as f64;
+    turns.requests = outcome.spent.calls(who.requests) / (turns.per_second * span.as_secs_f64());
     turns.errors += outcome.told.iter().flatten().sum::<f64>();
     Ok(turns)
 }

@@ -121,7 +121,8 @@ impl Client {
             part.places.push(place);
             match operation {
                 Operation::Ask(ask) if ask.names.len() > 1 => {
-                    part.call.push(operation, ask.names.iter().map(|name| self.keys.lock_key(name)));
+                    part.call
+                        .push(operation, ask.names.iter().map(|name| self.keys.lock_key(name)));
                 }
                 _ => part.call.push(operation, [key]),
             }

@@ -336,7 +336,10 @@ mod tests {
         assert_eq!(sentinel.topology, Topology::Sentinel { sentinels, master: "main".into() });
         assert_eq!(sentinel.db, 1);
         let cluster = config("redis+cluster://a,b:7").expect("good");
-        assert_eq!(cluster.topology, Topology::Cluster { seeds: vec![tcp("a", 6379), tcp("b", 7)] });
+        assert_eq!(
+            cluster.topology,
+            Topology::Cluster { seeds: vec![tcp("a", 6379), tcp("b", 7)] }
+        );
     }
 
     #[test]

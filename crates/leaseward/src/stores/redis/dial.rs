@@ -3,9 +3,9 @@
 use std::{fs, path::Path, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr,
-    IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo, TlsCertificates,
-    aio::MultiplexedConnection, io::tcp::TcpSettings,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo as _,
+    ProtocolVersion, RedisConnectionInfo, TlsCertificates, aio::MultiplexedConnection,
+    io::tcp::TcpSettings,
 };
 
 use super::{

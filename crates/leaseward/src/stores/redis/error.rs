@@ -89,7 +89,9 @@ impl Code {
     fn meaning(self) -> (ErrorKind, &'static str, &'static str) {
         use ErrorKind::{Refused, Unavailable, Unsupported};
         match self {
-            Self::Loading => (Unavailable, "redis is loading its data", "it answers once that is done"),
+            Self::Loading => {
+                (Unavailable, "redis is loading its data", "it answers once that is done")
+            }
             Self::Busy => (
                 Unavailable,
                 "redis is busy with somebody's long script",
@@ -249,9 +251,23 @@ mod tests {
     #[test]
     fn no_code_is_without_meaning() {
         for code in [
-            "LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "READONLY", "MISCONF",
-            "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT", "MOVED", "ASK",
-            "CROSSSLOT", "WRONGTYPE",
+            "LOADING",
+            "BUSY",
+            "MASTERDOWN",
+            "CLUSTERDOWN",
+            "TRYAGAIN",
+            "READONLY",
+            "MISCONF",
+            "NOREPLICAS",
+            "OOM",
+            "NOAUTH",
+            "WRONGPASS",
+            "NOPERM",
+            "NOSCRIPT",
+            "MOVED",
+            "ASK",
+            "CROSSSLOT",
+            "WRONGTYPE",
         ] {
             assert_ne!(Code::of(code), Code::Other, "{code}");
             assert_ne!(build(Code::of(code), "").kind(), ErrorKind::Indeterminate, "{code}");

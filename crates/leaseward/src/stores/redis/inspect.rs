@@ -58,7 +58,9 @@ impl Client {
         for (before, _) in patterns {
             let pattern = format!("{}{wanted}*", glob(&before));
             for key in scan_keys(&link, &pattern).await? {
-                names.extend(key.strip_prefix(before.as_bytes()).and_then(|key| self.keys.name(key)));
+                names.extend(
+                    key.strip_prefix(before.as_bytes()).and_then(|key| self.keys.name(key)),
+                );
             }
         }
         names.sort_unstable();
@@ -105,7 +107,8 @@ async fn scan_keys(link: &Arc<Link>, pattern: &str) -> Result<Vec<Vec<u8>>, Erro
             answer.map_err(|error| super::error::of_call(&error, &link.address.to_string()))?;
         let Value::Array(parts) = answer else { return Ok(keys) };
         let mut parts = parts.into_iter();
-        let (Some(Value::BulkString(next)), Some(Value::Array(found))) = (parts.next(), parts.next())
+        let (Some(Value::BulkString(next)), Some(Value::Array(found))) =
+            (parts.next(), parts.next())
         else {
             return Ok(keys);
         };
@@ -143,7 +146,9 @@ fn room(answers: &mut Answers, name: &Name, now_us: u64) -> Result<LockView, Err
             let record = records.get(1).and_then(|record| exclusive(record, &value, left, now_us));
             vec![record.unwrap_or_else(|| foreign(&kind, &value, left))]
         }
-        "string" => records.chunks_exact(2).filter_map(|pair| shared(&pair[0], &pair[1], now_us)).collect(),
+        "string" => {
+            records.chunks_exact(2).filter_map(|pair| shared(&pair[0], &pair[1], now_us)).collect()
+        }
         _ => vec![foreign(&kind, &owner, left)],
     };
     holders.sort_by_key(|holder| holder.fence);

@@ -121,7 +121,9 @@ mod tests {
     fn slots_are_those_of_every_cluster() {
         // The check value of the CRC, and slots that `CLUSTER KEYSLOT` answers.
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        for (key, slot) in [("foo", 12_182), ("{foo}bar", 12_182), ("a{foo}b{bar}", 12_182), ("", 0)] {
+        for (key, slot) in
+            [("foo", 12_182), ("{foo}bar", 12_182), ("a{foo}b{bar}", 12_182), ("", 0)]
+        {
             assert_eq!(slot_of(key.as_bytes()).0, slot, "{key}");
         }
         assert_ne!(slot_of(b"{}foo").0, 12_182, "an empty tag is no tag");

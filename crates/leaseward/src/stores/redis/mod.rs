@@ -44,5 +44,7 @@ pub(crate) static SCHEME: Scheme = Scheme {
     ],
     what: "Redis or Valkey: one server, Sentinel, Cluster; every machine that reaches it",
     example: "redis://localhost",
-    open: |url, context| Box::pin(async move { Ok(Arc::new(Redis::open(&url, context).await?) as _) }),
+    open: |url, context| {
+        Box::pin(async move { Ok(Arc::new(Redis::open(&url, context).await?) as _) })
+    },
 };

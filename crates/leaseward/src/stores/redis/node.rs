@@ -24,8 +24,7 @@ use tokio::{runtime::Handle, sync::Notify};
 use super::{
     config::Address,
     dial::Dialler,
-    error,
-    keys,
+    error, keys,
     probe::{self, Probe},
     wire::SCRIPT,
 };

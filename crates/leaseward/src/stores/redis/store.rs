@@ -11,8 +11,8 @@ use crate::{
     Error,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, OpenContext, PushSink,
-        Query, Reach, Store, StoreUrl,
+        Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, OpenContext,
+        PushSink, Query, Reach, Store, StoreUrl,
     },
 };
 

@@ -4,11 +4,15 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use redis::{Cmd, Value};
 
-use super::{error, keys::{Keys, Slot}};
+use super::{
+    error,
+    keys::{Keys, Slot},
+};
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
     store::{
-        self, Answer, Ask, Evidence, Grant, IfBusy, Operation, Place, Push, Renewal, Reply, Standing,
+        self, Answer, Ask, Evidence, Grant, IfBusy, Operation, Place, Push, Renewal, Reply,
+        Standing,
     },
 };
 
