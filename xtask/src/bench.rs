@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     command::{self, Failure, cargo},
-    packages,
+    packages, peers,
     workspace::Workspace,
 };
 
@@ -36,6 +36,7 @@ fn measure<'a>(
     args: impl IntoIterator<Item = &'a OsStr>,
 ) -> Result<(), Failure> {
     packages::ensure(false)?;
+    peers::ensure(workspace)?;
     let what = ["build", "--release", "--package", "leaseward-bench", "--package", "leaseward-cli"];
     command::run(&mut cargo(what))?;
     command::run(Command::new(workspace.target.join("release/leaseward-bench")).args(args))

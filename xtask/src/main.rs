@@ -1,4 +1,4 @@
-//! The commands of this repository: `cargo xtask test | check | bench`. CI calls the same.
+//! The commands of this repository: `cargo xtask test | check | bench | install`. CI calls the same.
 
 mod bench;
 mod budget;
@@ -6,6 +6,7 @@ mod check;
 mod command;
 mod full;
 mod packages;
+mod peers;
 mod suites;
 mod test;
 mod workspace;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 use lexopt::prelude::*;
 
-use crate::command::Failure;
+use crate::{command::Failure, workspace::Workspace};
 
 const HELP: &str = "\
 The commands of this repository.
@@ -29,6 +30,7 @@ Commands:
   check   format and lints only: fast, changes nothing
   bench [--quick] [--json] [--rounds N] [--only TEXT] [GROUP]...
           ours beside the raw limits and the peers, and which targets are met; `bench --help` lists the groups
+  install what the tests and the benchmark need, and nothing else: programs, and the lock libraries they compare with
 
 Exit codes: 0 all is well, 1 something failed or is missing, 2 wrong usage
 ";
@@ -39,6 +41,7 @@ enum Task {
     Check,
     /// Its arguments are the benchmark's.
     Bench(Vec<std::ffi::OsString>),
+    Install,
 }
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(options),
         Task::Check => check::run(),
         Task::Bench(args) => bench::run(&args),
+        Task::Install => install(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,6 +74,11 @@ fn main() -> ExitCode {
     }
 }
 
+fn install() -> Result<(), Failure> {
+    packages::ensure(true)?;
+    peers::ensure(&Workspace::load()?)
+}
+
 fn parse() -> Result<Task, lexopt::Error> {
     let mut args = lexopt::Parser::from_env();
     let command = match args.next()? {
@@ -80,8 +89,9 @@ fn parse() -> Result<Task, lexopt::Error> {
     match command.as_str() {
         "help" => Ok(Task::Help),
         "bench" => Ok(Task::Bench(args.raw_args()?.collect())),
-        "check" => match args.next()? {
-            None => Ok(Task::Check),
+        "check" | "install" => match args.next()? {
+            None if command == "check" => Ok(Task::Check),
+            None => Ok(Task::Install),
             Some(Short('h') | Long("help")) => Ok(Task::Help),
             Some(other) => Err(other.unexpected()),
         },

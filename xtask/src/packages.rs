@@ -8,24 +8,37 @@ use crate::command::{Failure, cargo, run, succeeds};
 struct Tool {
     program: &'static str,
     package: &'static str,
+    /// Arguments with which it succeeds only if all of it is there; none where it comes in one piece.
+    proof: &'static [&'static str],
+}
+
+const fn tool(program: &'static str, package: &'static str) -> Tool {
+    Tool { program, package, proof: &[] }
 }
 
 /// One line each; a store that needs a server adds it here.
 const TOOLS: &[Tool] = &[
     // The peer of `leaseward run` in the benchmark.
-    Tool { program: "flock", package: "util-linux" },
-    // Servers end with the test program that started them.
-    Tool { program: "setpriv", package: "util-linux" },
-    Tool { program: "redis-server", package: "redis-server" },
-    Tool { program: "redis-cli", package: "redis-tools" },
-    Tool { program: "redis-sentinel", package: "redis-sentinel" },
+    tool("flock", "util-linux"),
+    // Has servers end with the test program that started them.
+    tool("setpriv", "util-linux"),
+    tool("redis-server", "redis-server"),
+    tool("redis-cli", "redis-tools"),
+    tool("redis-sentinel", "redis-sentinel"),
     // Certificates.
-    Tool { program: "openssl", package: "openssl" },
-    // The lock libraries that ours is tested with.
-    Tool { program: "node", package: "nodejs" },
-    Tool { program: "npm", package: "npm" },
-    Tool { program: "python3", package: "python3-venv" },
+    tool("openssl", "openssl"),
+    // What the lock libraries in `peers.rs` run on.
+    tool("node", "nodejs"),
+    tool("npm", "npm"),
+    Tool { program: "python3", package: "python3-venv", proof: &["-c", "import ensurepip, venv"] },
 ];
+
+impl Tool {
+    fn is_there(&self) -> bool {
+        is_on_path(self.program)
+            && (self.proof.is_empty() || succeeds(Command::new(self.program).args(self.proof)))
+    }
+}
 
 /// A part of the Rust toolchain that a minimal installation lacks.
 const COMPONENTS: &[&str] = &["rustfmt", "clippy"];
@@ -47,11 +60,8 @@ struct Missing {
 
 impl Missing {
     fn look() -> Self {
-        let mut packages: Vec<_> = TOOLS
-            .iter()
-            .filter(|tool| !is_on_path(tool.program))
-            .map(|tool| tool.package)
-            .collect();
+        let mut packages: Vec<_> =
+            TOOLS.iter().filter(|tool| !tool.is_there()).map(|tool| tool.package).collect();
         packages.sort_unstable();
         packages.dedup();
         let has = |component: &&str| {

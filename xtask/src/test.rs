@@ -4,7 +4,7 @@ use crate::{
     budget::{Budget, Phase},
     check,
     command::{self, Failure, cargo},
-    full, packages,
+    full, packages, peers,
     suites::{self, Count, Suite},
     workspace::Workspace,
 };
@@ -18,6 +18,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: Options) -> Result<(), Failure> {
     packages::ensure(options.install)?;
     let workspace = Workspace::load()?;
+    peers::ensure(&workspace)?;
     let (mut budget, mut count) = (Budget::default(), Count::default());
     let mut done = all(&workspace, &mut budget, &mut count);
     if let (Ok(suites), true) = (&done, options.full) {

@@ -23,11 +23,12 @@ pub struct Cluster {
 }
 
 /// A line of `CLUSTER NODES`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Entry {
     id: String,
     address: String,
-    flags: String,
+    /// Suspected, or known to be gone.
+    failed: bool,
     /// The id of the primary that it follows.
     follows: Option<String>,
     slots: Vec<RangeInclusive<u16>>,
@@ -75,27 +76,33 @@ impl Cluster {
         this
     }
 
-    /// Waits until every node that is awake sees a working cluster, and every replica among them is linked: a primary that
-    /// is killed before is never replaced.
+    /// Waits until every node that is awake sees a working cluster and all see the same one, in which each of them has a
+    /// part, and every replica is linked: a primary that is killed before is never replaced.
     ///
     /// # Panics
     /// If that takes longer than a failover.
     pub fn wait_until_whole(&self) {
         eventually("the cluster is whole", FAILOVER_PATIENCE, || {
-            self.awake().all(|node| self.is_content(node)).then_some(())
+            let mut views = self.awake().map(|node| self.view(node));
+            let first = views.next()??;
+            views.all(|view| view.as_ref() == Some(&first)).then_some(())
         });
     }
 
-    fn is_content(&self, node: &RedisServer) -> bool {
-        if node.info("replication").get("master_link_status").is_some_and(|link| link != "up") {
-            return false;
-        }
-        let entries = entries(node);
-        // One that has never heard of a replica is content too.
+    /// Who does what, as a node sees it; nothing if it is not content.
+    fn view(&self, node: &RedisServer) -> Option<Vec<Entry>> {
+        let linked = node.info("replication").get("master_link_status").is_none_or(|is| is == "up");
+        let works = node.cli(&["cluster", "info"]).contains("cluster_state:ok");
+        let mut entries = entries(node);
         let knows_all = entries.len() == self.nodes.len();
-        let handshakes = entries.iter().any(|entry| entry.flags.contains("handshake"));
-        let state = node.cli(&["cluster", "info"]);
-        knows_all && !handshakes && state.contains("cluster_state:ok")
+        // The dead may be remembered as anything.
+        entries.retain(|entry| self.node(&entry.address).is_awake());
+        let has_part = |entry: &Entry| {
+            let idle = entry.slots.is_empty() && entry.follows.is_none();
+            !idle && !entry.failed
+        };
+        entries.sort_by(|a, b| a.id.cmp(&b.id));
+        (linked && works && knows_all && entries.iter().all(has_part)).then_some(entries)
     }
 
     fn awake(&self) -> impl Iterator<Item = &RedisServer> {
@@ -266,7 +273,7 @@ fn parse(line: &str) -> Option<Entry> {
     Some(Entry {
         id: (*id).to_owned(),
         address: address.split('@').next()?.to_owned(),
-        flags: (*flags).to_owned(),
+        failed: flags.contains("fail"),
         follows: (*follows != "-").then(|| (*follows).to_owned()),
         slots: slots.iter().filter_map(range).collect(),
     })

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod cluster;
+pub mod peers;
 mod port;
 mod process;
 mod proxy;

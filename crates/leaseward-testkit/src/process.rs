@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    process::{Child, Command, ExitStatus},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus},
     sync::{OnceLock, mpsc},
     thread,
 };
@@ -25,6 +25,12 @@ impl Process {
             Ok(child) => Self { child },
             Err(error) => panic!("no process could be started: {error}"),
         }
+    }
+
+    /// What it reads and what it writes, if its command said that they are piped.
+    pub(crate) fn pipes(&mut self) -> (ChildStdin, ChildStdout) {
+        let pipes = self.child.stdin.take().zip(self.child.stdout.take());
+        pipes.expect("BUG: not piped, or taken before")
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -35,7 +35,7 @@ fn a_replica_replaces_its_primary() {
     let replicas = cluster.replicas_of(&old.address());
     assert_eq!(replicas.len(), 1);
     old.cli(&["set", "a", "1"]);
-    assert_eq!(old.cli(&["wait", "1", "1000"]), "1");
+    replicas[0].wait_for_copy(old);
     old.kill();
     let new = cluster.wait_for_new_primary_of("a", &old.address());
     assert_eq!(new.port(), replicas[0].port());

@@ -291,6 +291,21 @@ impl RedisServer {
         });
     }
 
+    /// Waits until it, a replica, has all that `primary` has now. (A `WAIT` by [`cli`](Self::cli) tells nothing: it answers
+    /// for what its own connection wrote.)
+    ///
+    /// # Panics
+    /// If it has not within [`PATIENCE`].
+    pub fn wait_for_copy(&self, primary: &Self) {
+        let offset = |server: &Self, key: &str| {
+            server.info("replication").get(key).and_then(|text| text.parse::<u64>().ok())
+        };
+        let all = offset(primary, "master_repl_offset").expect("a server has an offset");
+        eventually("the replica has all of its primary", PATIENCE, || {
+            (offset(self, "slave_repl_offset")? >= all).then_some(())
+        });
+    }
+
     /// All that it has logged.
     #[must_use]
     pub fn log(&self) -> String {
