@@ -119,7 +119,10 @@ impl Spent {
     /// How often these commands were carried out. A server counts what scripts call like what clients send, so the
     /// requests of a client are the commands that it sends and its scripts do not call.
     pub(crate) fn calls(&self, commands: &[&str]) -> f64 {
-        commands.iter().filter_map(|command| self.calls.get(*command)).sum()
+        commands
+            .iter()
+            .filter_map(|command| self.calls.get(*command))
+            .fold(0.0, |sum, calls| sum + calls)
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn rows(server: &Server) -> Vec<Row> {
     let many = figures("redis: 100,000 renewed leases, TTL 10 s", 6.0, 150.0)
         .rounds_max(1)
         .ours("leaseward", run("ours", OURS))
-        .peer("rslock", run("rslock", &["set", "evalsha", "eval"]))
+        .peer("rslock", run("rslock", &["evalsha", "eval"]))
         .peer("node-redlock", run("node", &["evalsha", "eval"]));
     let server = server.clone();
     let most = figures("redis: 1,000,000 renewed leases, TTL 60 s", 35.0, 500.0)
@@ -89,7 +89,7 @@ fn command(
 ) -> Result<Command, String> {
     let (leases, millis) = (leases.to_string(), window.as_millis().to_string());
     match who {
-        "node" => peers::node(&["hold", url, &leases, &millis]),
+        "node" => Ok(peers::node(&["hold", url, &leases, &millis])),
         _ => {
             let ttl = ttl.as_secs().to_string();
             child::command(HOLD.name, &[who, url, &leases, &millis, &ttl])

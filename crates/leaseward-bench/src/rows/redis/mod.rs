@@ -3,6 +3,7 @@
 mod distance;
 mod leases;
 mod pairs;
+mod record;
 mod start;
 mod strong;
 mod turns;

@@ -130,8 +130,8 @@ pub(super) fn command(who: &str, url: &str, tasks: u32, span: Duration) -> Resul
     let (tasks, millis) = (tasks.to_string(), span.as_millis().to_string());
     let args = ["pairs", url, &tasks, &millis];
     match who {
-        "node" => peers::node(&args),
-        "python" => peers::python(&args),
+        "node" => Ok(peers::node(&args)),
+        "python" => Ok(peers::python(&args)),
         _ => child::command(PAIRS.name, &[who, url, &tasks, &millis]),
     }
 }

@@ -49,5 +49,8 @@ fn strong(
     let outcome = server.run(vec![pairs::command(who, &url, tasks, span)?], span)?;
     let pairs = Pairs::read(&outcome.told[0], outcome.spent.cpu_seconds)?;
     let waits = outcome.spent.calls(&["wait"]) / span.as_secs_f64();
+    if !query.is_empty() && waits == 0.0 {
+        return Err("it was to wait for replicas, and never did".into());
+    }
     Ok(vec![pairs.p50_us, pairs.p99_us, pairs.per_second, waits, pairs.errors])
 }
