@@ -49,12 +49,12 @@ impl Count {
     }
 }
 
-/// Which phase a test program belongs to. The suite of all stores has one to itself; the tool's own tests are those that
-/// start processes and kill them.
+/// Which phase a test program belongs to. The suite of all stores has one to itself; the tests of the tool and of the
+/// test kit are those that start processes and kill them.
 fn phase_of(package: &str, kind: &str) -> Phase {
     match (package, kind) {
         ("leaseward-conformance", "test") => Phase::Cases,
-        ("leaseward-cli", "test") => Phase::Faults,
+        ("leaseward-cli" | "leaseward-testkit", "test") => Phase::Faults,
         _ => Phase::Rest,
     }
 }

@@ -12,6 +12,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::wait::{PATIENCE, eventually};
+
 /// A running child; killed and waited for when dropped, also if it is paused.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -50,9 +52,10 @@ impl Process {
         state.is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'))
     }
 
-    /// Stops it in its tracks: connections stay, nothing is answered.
+    /// Stops it in its tracks: connections stay, nothing is answered. Returns when it has stopped.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
+        eventually("the process has stopped", PATIENCE, || (!self.is_awake()).then_some(()));
     }
 
     pub(crate) fn resume(&self) {
@@ -120,4 +123,17 @@ fn spawn(command: Command) -> io::Result<Child> {
     let (answer, child) = mpsc::channel();
     parent.send((command, answer)).expect("BUG: the parent thread never ends");
     child.recv().expect("BUG: the parent thread answers each order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(
+        expected = "`no-such-program` is not installed\nhint: `cargo xtask test --install`"
+    )]
+    fn what_is_missing_is_named_with_how_to_install_it() {
+        let _ = mortal("no-such-program", "its-package");
+    }
 }

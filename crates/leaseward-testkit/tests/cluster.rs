@@ -1,10 +1,10 @@
 //! A cluster moves slots, and replaces a node that is gone.
 
-use leaseward_testkit::Cluster;
+use leaseward_testkit::{Cluster, RedisServer};
 
 #[test]
 fn a_slot_moves_by_ask_then_by_moved() {
-    let cluster = Cluster::start_without_replicas();
+    let cluster = Cluster::start_with(0, &RedisServer::builder().requirepass("secret"));
     let slot = cluster.slot_of("{a}");
     let from = cluster.primary_of("{a}");
     let primaries = cluster.primaries();

@@ -87,14 +87,22 @@ fn a_server_outlives_the_thread_that_started_it() {
 }
 
 #[test]
+#[should_panic(expected = "no-such-option")]
+fn a_server_that_does_not_come_up_says_why() {
+    let _ = RedisServer::builder().arg("no-such-option", "1").start();
+}
+
+#[test]
 fn a_server_dies_with_a_killed_test_program() {
-    let pid = child::start_a_server_and_be_killed();
+    let (pid, folder) = child::start_a_server_and_be_killed();
     let gone = || {
         // A zombie whose parent is gone is init's to reap.
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         (status.is_empty() || status.contains(") Z ")).then_some(())
     };
     eventually("the server is gone", PATIENCE, gone);
+    // Nobody was left to do it.
+    fs::remove_dir_all(folder).expect("the folder is there");
 }
 
 /// This very program again, as a test program that does not live to the end.
@@ -102,6 +110,7 @@ mod child {
     use std::{
         env,
         io::{BufRead, BufReader},
+        path::PathBuf,
         process::{Command, Stdio},
     };
 
@@ -109,7 +118,7 @@ mod child {
 
     const ROLE: &str = "LEASEWARD_TESTKIT_ROLE";
 
-    pub(crate) fn start_a_server_and_be_killed() -> u32 {
+    pub(crate) fn start_a_server_and_be_killed() -> (u32, PathBuf) {
         let mut child = Command::new(env::current_exe().expect("our program"))
             .args(["--exact", "child::role", "--nocapture"])
             .env(ROLE, "victim")
@@ -118,17 +127,20 @@ mod child {
             .expect("it runs again");
         let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let mut lines = lines.map_while(Result::ok);
-        let pid = lines.find_map(|line| line.split_once("server ")?.1.parse().ok());
+        let server = lines.find_map(|line| {
+            let (pid, folder) = line.split_once("server ")?.1.split_once(' ')?;
+            Some((pid.parse().ok()?, folder.into()))
+        });
         child.kill().expect("it is ours");
         child.wait().expect("it ends");
-        pid.expect("it says which server it has started")
+        server.expect("it says which server it has started")
     }
 
     #[test]
     fn role() {
         if env::var_os(ROLE).is_some() {
             let server = RedisServer::start();
-            println!("server {}", server.pid());
+            println!("server {} {}", server.pid(), server.folder().display());
             std::thread::park();
         }
     }

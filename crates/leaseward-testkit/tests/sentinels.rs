@@ -1,6 +1,6 @@
 //! Sentinel notices that the primary is gone.
 
-use leaseward_testkit::Sentinels;
+use leaseward_testkit::{RedisServer, Sentinels};
 
 #[test]
 fn another_primary_after_a_kill_and_a_lost_write() {
@@ -24,8 +24,8 @@ fn another_primary_after_a_kill_and_a_lost_write() {
 }
 
 #[test]
-fn a_failover_without_a_fault() {
-    let set = Sentinels::start(1);
+fn a_failover_without_a_fault_among_servers_with_a_password() {
+    let set = Sentinels::start_with(1, &RedisServer::builder().requirepass("secret"));
     set.failover();
     let new = set.wait_for_new_primary();
     assert_eq!(new.cli(&["set", "a", "1"]), "OK");

@@ -6,7 +6,7 @@ use std::{
     net::{Shutdown, TcpStream},
     num::NonZeroU64,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 #[derive(Debug)]
@@ -23,6 +23,23 @@ struct Queue {
     pieces: VecDeque<(Instant, Piece)>,
     held: bool,
     closed: bool,
+}
+
+/// Learns how late a thread is woken, mostly some tens of microseconds, to be woken earlier by that much.
+#[derive(Debug, Default)]
+struct Alarm {
+    lateness: Duration,
+}
+
+impl Alarm {
+    /// More than this is not the alarm's fault, and would be spent spinning.
+    const LATEST: Duration = Duration::from_micros(100);
+
+    fn rang(&mut self, wake: Instant) {
+        if let Some(late) = Instant::now().checked_duration_since(wake) {
+            self.lateness = (self.lateness * 7 + late.min(Self::LATEST)) / 8;
+        }
+    }
 }
 
 /// Filled by the thread that reads one side, emptied by the thread that writes to the other. So a delay costs latency and
@@ -64,7 +81,7 @@ impl Pipe {
     }
 
     /// The next piece when its time has come; `None` if the pipe is closed.
-    fn next(&self) -> Option<Piece> {
+    fn next(&self, alarm: &mut Alarm) -> Option<Piece> {
         let mut queue = self.lock();
         loop {
             if queue.closed {
@@ -79,8 +96,19 @@ impl Pipe {
             if left.is_zero() {
                 return queue.pieces.pop_front().map(|(_, piece)| piece);
             }
-            let waited = self.changed.wait_timeout(queue, left);
+            let Some(sleep) = left.checked_sub(alarm.lateness).filter(|sleep| !sleep.is_zero())
+            else {
+                drop(queue);
+                while Instant::now() < due {
+                    std::hint::spin_loop();
+                }
+                queue = self.lock();
+                continue;
+            };
+            let wake = Instant::now() + sleep;
+            let waited = self.changed.wait_timeout(queue, sleep);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            alarm.rang(wake);
         }
     }
 
@@ -88,9 +116,9 @@ impl Pipe {
     pub(super) fn drain(&self, mut to: &TcpStream) -> bool {
         // By default the kernel may wake us 50 µs late, a tenth of the delays that are used here.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut gone = false;
+        let (mut alarm, mut gone) = (Alarm::default(), false);
         loop {
-            match self.next() {
+            match self.next(&mut alarm) {
                 // Who hung up still has its requests delivered: only what it should receive is lost.
                 Some(Piece::Bytes(bytes)) => gone = gone || to.write_all(&bytes).is_err(),
                 Some(Piece::End) => {

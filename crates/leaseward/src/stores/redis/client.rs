@@ -8,8 +8,9 @@ use std::{
     },
 };
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::{PushInfo, PushKind, Value};
+use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::runtime::Handle;
 
 use super::{
@@ -17,7 +18,9 @@ use super::{
     dial::Dialler,
     error::{self, Reaction},
     keys::{Keys, Slot},
-    node::{self, Link, Node, Wiring},
+    node::{self, Link, Wiring},
+    servers::Servers,
+    watch::Watched,
     wire::{self, Answers, By, Call, Heard, IsForeign, SCRIPT, Sender},
 };
 use crate::{
@@ -25,8 +28,9 @@ use crate::{
     store::{Answer, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
-/// How often a call is sent anew because the server did not know the script.
-const RESENDS_MAX: usize = 2;
+/// How often a call is sent anew because a server did not know the script or sent us elsewhere: more than a slot on the
+/// move needs, fewer than a loop.
+const RESENDS_MAX: usize = 5;
 
 pub(super) struct Client {
     pub(super) config: Config,
@@ -34,17 +38,21 @@ pub(super) struct Client {
     pub(super) sender: Sender,
     hash: String,
     wiring: Arc<Wiring>,
-    node: Arc<Node>,
+    /// Set once it is open.
+    servers: OnceLock<Servers>,
     sink: OnceLock<PushSink>,
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
+    pub(super) watched: Watched,
 }
 
 /// Operations of one slot, and where they stood in the batch.
-struct Part {
+struct Part<'a> {
     slot: Slot,
     places: Vec<usize>,
-    call: Call,
+    call: Call<'a>,
+    /// Whether any of them may have to wait for a push.
+    waits: bool,
 }
 
 impl Client {
@@ -52,40 +60,25 @@ impl Client {
     pub(super) async fn open(config: Config, context: &OpenContext) -> Result<Arc<Self>, Error> {
         let dialler = Dialler::new(&config, &context.who)?;
         let client = format!("{:016x}", rand::random::<u64>());
-        let runtime = Handle::current();
-        let this = Arc::new_cyclic(|me: &Weak<Self>| {
-            let (hears, returns) = (me.clone(), me.clone());
-            let wiring = Arc::new(Wiring {
-                dialler,
-                client: client.clone(),
-                runtime,
-                has_waited: AtomicBool::new(false),
-                on_push: Box::new(move |node, info| {
-                    if let Some(client) = hears.upgrade() {
-                        client.hear(node, info);
-                    }
-                }),
-                on_return: Box::new(move || {
-                    if let Some(client) = returns.upgrade() {
-                        client.wake_all();
-                    }
-                }),
-            });
-            let is_cluster = matches!(config.topology, Topology::Cluster { .. });
-            let Topology::One(address) = config.topology.clone() else { unreachable!() };
-            Self {
-                keys: Keys::new(config.prefix.clone(), is_cluster),
-                sender: Sender { client, handover: config.handover },
-                hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
-                node: Node::at(wiring.clone(), address),
-                wiring,
-                sink: OnceLock::new(),
-                waiting: Mutex::default(),
-                config,
-            }
+        let is_cluster = matches!(config.topology, Topology::Cluster { .. });
+        let this = Arc::new_cyclic(|me| Self {
+            keys: Keys::new(config.prefix.clone(), is_cluster),
+            sender: Sender { client: client.clone(), handover: config.handover },
+            hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
+            wiring: wire_up(me, dialler, client),
+            servers: OnceLock::new(),
+            sink: OnceLock::new(),
+            waiting: Mutex::default(),
+            watched: Watched::default(),
+            config,
         });
-        this.node.open().await?;
+        let servers = Servers::open(&this.config, this.wiring.clone()).await?;
+        assert!(this.servers.set(servers).is_ok(), "BUG: opened twice");
         Ok(this)
+    }
+
+    pub(super) fn servers(&self) -> &Servers {
+        self.servers.get().expect("BUG: used before it was open")
     }
 
     pub(super) fn start(&self, sink: PushSink) {
@@ -93,87 +86,107 @@ impl Client {
         let _ = self.sink.set(sink);
     }
 
-    pub(super) fn node(&self) -> &Arc<Node> {
-        &self.node
-    }
-
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        let mut parts = self.split(&batch);
-        if let [part] = parts.as_mut_slice() {
+        let parts = self.split(&batch);
+        if let [part] = parts.as_slice() {
             // The usual case: everything in one call, nothing to put back into order.
-            let outcome = self.call(part, &batch).await;
+            let outcome = self.call(part.slot, &part.call, part.waits).await;
             return self.read(&part.places, &batch, outcome);
         }
-        unreachable!("one slot")
+        let outcomes =
+            join_all(parts.iter().map(|part| self.call(part.slot, &part.call, part.waits))).await;
+        let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
+        for (part, outcome) in parts.iter().zip(outcomes) {
+            let read = self.read(&part.places, &batch, outcome);
+            for (place, answer) in part.places.iter().zip(read) {
+                answers[*place] = Some(answer);
+            }
+        }
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("BUG: every operation is in a part"))
+            .collect()
     }
 
     /// Puts the operations of each slot into one call.
-    fn split(&self, batch: &Batch) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::with_capacity(1);
+    fn split<'a>(&'a self, batch: &'a Batch) -> Vec<Part<'a>> {
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(1);
         for (place, operation) in batch.iter().enumerate() {
-            let key = self.keys.lock_key(operation.name());
-            let slot = self.keys.slot(&key);
+            let slot = self.keys.slot(operation.name());
             let at = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
-                parts.push(Part { slot, places: Vec::new(), call: Call::new(&self.keys, slot) });
+                let call = Call::new(&self.keys, slot);
+                parts.push(Part { slot, places: Vec::new(), call, waits: false });
                 parts.len() - 1
             });
             let part = &mut parts[at];
             part.places.push(place);
-            match operation {
-                Operation::Ask(ask) if ask.names.len() > 1 => {
-                    part.call
-                        .push(operation, ask.names.iter().map(|name| self.keys.lock_key(name)));
-                }
-                _ => part.call.push(operation, [key]),
-            }
+            part.waits |= is_wait(operation);
+            part.call.operation(operation);
         }
         parts
     }
 
-    /// Carries out one call of the script.
-    async fn call(&self, part: &Part, batch: &Batch) -> Result<Value, Error> {
-        let link = self.node.link()?;
-        let waits = part.places.iter().any(|place| is_wait(&batch[*place]));
-        let mut by = By::Hash(&self.hash);
-        for _ in 0..RESENDS_MAX {
-            let command = part.call.command(by, &self.sender);
-            let sent = if waits && !link.is_subscribed.load(Ordering::Acquire) {
-                self.subscribe_and_send(&link, command).await
-            } else {
-                link.command(&command).await
-            };
-            let failure = match sent {
+    /// Carries out one call of the script at the node that has the slot.
+    pub(super) async fn call(
+        &self,
+        slot: Slot,
+        call: &Call<'_>,
+        waits: bool,
+    ) -> Result<Value, Error> {
+        let mut node = self.servers().node_of(slot)?;
+        let (mut by, mut asking) = (By::Hash(&self.hash), false);
+        let mut sends = 0;
+        loop {
+            let link = node.link()?;
+            let command = call.command(by, &self.sender);
+            let failure = match self.send(&link, command, waits, asking).await {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
+            sends += 1;
             let why = error::of_call(&failure, &link.address.to_string());
             match error::code_of(&failure).map(error::Code::reaction) {
+                _ if sends > RESENDS_MAX => return Err(why),
                 Some(Reaction::SendScript) => by = By::Text,
-                Some(Reaction::Tell | Reaction::Redirect) => return Err(why),
+                Some(Reaction::Redirect) => match self.servers().redirect(&failure).await {
+                    Some(redirect) => (node, asking) = (redirect.node, redirect.asking),
+                    None => return Err(why),
+                },
+                Some(Reaction::Tell) => return Err(why),
                 // No answer at all, or one that says that this is not the node it was.
                 Some(Reaction::Reconnect) | None => {
-                    self.node.broken(&link, why.duplicate());
+                    node.broken(&link, why.duplicate());
                     return Err(why);
                 }
             }
         }
-        Err(error::of_operation("NOSCRIPT"))
     }
 
-    /// The first one who waits subscribes, in the same piece: the subscription stands before the script runs, so no push
-    /// can be missed, and it costs no round trip.
-    async fn subscribe_and_send(
+    /// Sends a call. The first one who waits subscribes, in the same piece: the subscription stands before the script
+    /// runs, so no push can be missed, and it costs no round trip.
+    async fn send(
         &self,
         link: &Link,
         command: redis::Cmd,
-    ) -> Result<Value, redis::RedisError> {
-        self.wiring.has_waited.store(true, Ordering::Release);
+        waits: bool,
+        asking: bool,
+    ) -> Result<Value, RedisError> {
+        let subscribes = waits && !link.is_subscribed.load(Ordering::Acquire);
+        if !subscribes && !asking {
+            return link.command(&command).await;
+        }
         let mut pipeline = redis::pipe();
-        pipeline.add_command(node::subscribe(&self.sender.client));
+        if subscribes {
+            self.wiring.has_waited.store(true, Ordering::Release);
+            pipeline.add_command(node::subscribe(&self.sender.client));
+        }
+        if asking {
+            pipeline.add_command(redis::cmd("ASKING"));
+        }
         pipeline.add_command(command);
         let mut answers = link.pipeline(&pipeline).await?;
         let last = answers.pop().unwrap_or_default();
-        if !matches!(answers[0], Value::ServerError(_)) {
+        if subscribes && !matches!(answers[0], Value::ServerError(_)) {
             link.is_subscribed.store(true, Ordering::Release);
         }
         match last {
@@ -182,42 +195,22 @@ impl Client {
         }
     }
 
-    /// Carries out a call that is no batch.
-    pub(super) async fn ask(&self, call: &Call) -> Result<Value, Error> {
-        let link = self.node.link()?;
-        let mut answer = link.command(&call.command(By::Hash(&self.hash), &self.sender)).await;
-        if answer.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) {
-            answer = link.command(&call.command(By::Text, &self.sender)).await;
-        }
-        answer.map_err(|error| error::of_call(&error, &link.address.to_string()))
-    }
-
-    /// The same, and what time it is at the server, in microseconds.
-    pub(super) async fn ask_with_time(&self, call: &Call) -> Result<(Value, u64), Error> {
-        let link = self.node.link()?;
-        let time = link.command(&redis::cmd("TIME")).await;
-        let time = time.map_err(|error| error::of_call(&error, &link.address.to_string()))?;
-        let now_us = match time {
-            Value::Array(parts) => match parts.as_slice() {
-                [Value::BulkString(seconds), Value::BulkString(micros)] => {
-                    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
-                    number(seconds).unwrap_or(0) * 1_000_000 + number(micros).unwrap_or(0)
-                }
-                _ => 0,
-            },
-            _ => 0,
-        };
-        Ok((self.ask(call).await?, now_us))
-    }
-
     pub(super) async fn ping(&self) -> Result<(), Error> {
-        let link = self.node.link()?;
-        let pong = link.command(&redis::cmd("PING")).await;
-        pong.map(drop).map_err(|error| error::of_call(&error, &link.address.to_string()))
+        for node in self.servers().primaries() {
+            let link = node.link()?;
+            let pong = link.command(&redis::cmd("PING")).await;
+            pong.map_err(|error| error::of_call(&error, &link.address.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The answers to the operations at these places, in their order.
-    fn read(&self, places: &[usize], batch: &Batch, outcome: Result<Value, Error>) -> Vec<Answer> {
+    fn read(
+        self: &Arc<Self>,
+        places: &[usize],
+        batch: &Batch,
+        outcome: Result<Value, Error>,
+    ) -> Vec<Answer> {
         let answers = outcome.and_then(Answers::new);
         let mut answers = match answers {
             Ok(answers) => answers,
@@ -226,8 +219,11 @@ impl Client {
         let mut read = Vec::with_capacity(places.len());
         for place in places {
             let operation = &batch[*place];
-            let (answer, IsForeign(_)) = answers.next_for(operation);
+            let (answer, IsForeign(is_foreign)) = answers.next_for(operation);
             self.note(operation, &answer);
+            if is_foreign && is_wait(operation) {
+                self.watch(operation.name());
+            }
             read.push(answer);
         }
         read
@@ -253,9 +249,11 @@ impl Client {
     }
 
     /// Something came that nobody asked for.
-    fn hear(&self, _node: &Arc<Node>, info: PushInfo) {
-        let (PushKind::Message, [_, Value::BulkString(message)]) = (info.kind, &*info.data) else {
-            return;
+    fn hear(&self, info: PushInfo) {
+        let message = match (info.kind, &*info.data) {
+            (PushKind::Message, [_, Value::BulkString(message)]) => message,
+            (PushKind::Invalidate, keys) => return self.invalidated(keys),
+            _ => return,
         };
         match wire::heard(message, &self.keys) {
             Some(Heard::Push(push)) => {
@@ -280,14 +278,19 @@ impl Client {
         if delay.is_zero() {
             return sink(Push::Woken { name });
         }
-        self.wiring.runtime.spawn(async move {
+        self.spawn(async move {
             tokio::time::sleep(delay).await;
             sink(Push::Woken { name });
         });
     }
 
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.wiring.runtime.spawn(work);
+    }
+
     /// Pushes may have been missed: everybody who waits asks again.
     fn wake_all(&self) {
+        self.watched.end_all();
         let mut names: Vec<_> = self.waiting.lock().values().cloned().collect();
         names.sort_unstable();
         names.dedup();
@@ -297,7 +300,9 @@ impl Client {
     }
 
     pub(super) fn close(&self) {
-        self.node.close();
+        if let Some(servers) = self.servers.get() {
+            servers.close();
+        }
     }
 }
 
@@ -305,6 +310,33 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// What nodes need of their client.
+fn wire_up(me: &Weak<Client>, dialler: Dialler, client: String) -> Arc<Wiring> {
+    let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
+    Arc::new(Wiring {
+        dialler,
+        client,
+        runtime: Handle::current(),
+        has_waited: AtomicBool::new(false),
+        on_push: Box::new(move |info| {
+            if let Some(client) = hears.upgrade() {
+                client.hear(info);
+            }
+        }),
+        on_loss: Box::new(move || {
+            if let Some(servers) = loses.upgrade().as_ref().and_then(|client| client.servers.get())
+            {
+                servers.lost();
+            }
+        }),
+        on_return: Box::new(move || {
+            if let Some(client) = returns.upgrade() {
+                client.wake_all();
+            }
+        }),
+    })
 }
 
 fn is_wait(operation: &Operation) -> bool {

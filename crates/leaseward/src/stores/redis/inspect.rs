@@ -1,6 +1,6 @@
 //! What is held and who waits, for people.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use redis::Value;
 
@@ -46,21 +46,19 @@ impl Client {
 
     /// Names that begin with something and have a key, sorted.
     async fn scan(&self, prefix: &str) -> Result<Vec<Name>, Error> {
-        let link = self.node().link()?;
-        let side = self.keys.side(Slot(0));
-        let wanted = format!("{}{}", glob(self.keys.prefix()), glob(prefix));
-        let mut names = Vec::new();
+        let wanted = format!("{}{}*", glob(self.keys.prefix()), glob(prefix));
+        let side = self.keys.any_side();
+        let mut patterns = vec![format!("{side}h:{wanted}"), format!("{side}q:{wanted}")];
         // With no prefix at all, locks of other libraries cannot be told from data: then only ours are listed.
-        let mut patterns = vec![(format!("{}h:", side), "h:"), (format!("{}q:", side), "q:")];
         if !self.keys.prefix().is_empty() {
-            patterns.push((String::new(), ""));
+            patterns.push(wanted);
         }
-        for (before, _) in patterns {
-            let pattern = format!("{}{wanted}*", glob(&before));
-            for key in scan_keys(&link, &pattern).await? {
-                names.extend(
-                    key.strip_prefix(before.as_bytes()).and_then(|key| self.keys.name(key)),
-                );
+        let mut names = Vec::new();
+        for node in self.servers().primaries() {
+            let link = node.link()?;
+            for pattern in &patterns {
+                let found = scan_keys(&link, pattern).await?;
+                names.extend(found.iter().filter_map(|key| self.keys.name_of_any(key)));
             }
         }
         names.sort_unstable();
@@ -69,34 +67,40 @@ impl Client {
     }
 
     async fn look(&self, names: &[Name]) -> Result<Vec<LockView>, Error> {
-        let mut call = Call::new(&self.keys, Slot(0));
+        let mut slots: BTreeMap<Slot, Vec<&Name>> = BTreeMap::new();
         for name in names {
-            call.look(self.keys.lock_key(name));
+            slots.entry(self.keys.slot(name)).or_default().push(name);
         }
-        let (value, now_us) = self.ask_with_time(&call).await?;
-        let mut answers = Answers::new(value)?;
         let mut views = Vec::new();
-        for name in names {
-            let view = room(&mut answers, name, now_us)?;
-            if !view.holders.is_empty() || !view.waiters.is_empty() {
-                views.push(view);
+        for (slot, names) in slots {
+            let mut call = Call::new(&self.keys, slot);
+            for name in &names {
+                call.look(name);
+            }
+            let mut answers = Answers::new(self.call(slot, &call, false).await?)?;
+            for name in names {
+                let view = room(&mut answers, name)?;
+                if !view.holders.is_empty() || !view.waiters.is_empty() {
+                    views.push(view);
+                }
             }
         }
+        views.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(views)
     }
 
     pub(super) async fn break_lease(&self, order: &Break) -> Result<Broken, Error> {
         let before = self.look(std::slice::from_ref(&order.name)).await?;
-        let mut call = Call::new(&self.keys, Slot(0));
-        call.break_lease(self.keys.lock_key(&order.name), order.now);
-        let value = self.ask(&call).await?;
-        Answers::new(value)?.done()?;
+        let slot = self.keys.slot(&order.name);
+        let mut call = Call::new(&self.keys, slot);
+        call.break_lease(&order.name, order.now);
+        Answers::new(self.call(slot, &call, false).await?)?.done()?;
         let holders = before.into_iter().flat_map(|view| view.holders).collect();
         Ok(Broken { holders })
     }
 }
 
-async fn scan_keys(link: &Arc<Link>, pattern: &str) -> Result<Vec<Vec<u8>>, Error> {
+async fn scan_keys(link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>, Error> {
     let mut cursor = b"0".to_vec();
     let mut keys = Vec::new();
     loop {
@@ -135,7 +139,8 @@ fn glob(text: &str) -> String {
     pattern
 }
 
-fn room(answers: &mut Answers, name: &Name, now_us: u64) -> Result<LockView, Error> {
+fn room(answers: &mut Answers, name: &Name) -> Result<LockView, Error> {
+    let now_us = answers.number()?.unsigned_abs();
     let kind = String::from_utf8_lossy(&answers.bytes()?).into_owned();
     let left = answers.number()?;
     let (value, owner) = (answers.bytes()?, answers.bytes()?);

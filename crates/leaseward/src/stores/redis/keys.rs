@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use redis::Cmd;
+
 use crate::Name;
 
 /// The number of hash slots of every Redis Cluster.
@@ -41,15 +43,55 @@ impl Keys {
         Name::new(std::str::from_utf8(name).ok()?).ok()
     }
 
-    /// Where a lock key is, and its side keys with it.
-    pub(super) fn slot(&self, lock_key: &str) -> Slot {
-        if self.is_cluster { slot_of(lock_key.as_bytes()) } else { Slot(0) }
+    /// Where the keys of a name are.
+    pub(super) fn slot(&self, name: &Name) -> Slot {
+        if self.is_cluster { slot_of(self.lock_key(name).as_bytes()) } else { Slot(0) }
     }
 
     /// What side keys of a slot begin with. On a cluster a tag of the same slot is put in front: the lock key itself
     /// cannot serve as tag if it has braces in it.
     pub(super) fn side(&self, slot: Slot) -> String {
         if self.is_cluster { format!("{SIDE}{{{}}}:", tag(slot)) } else { SIDE.to_owned() }
+    }
+
+    /// A pattern for what side keys begin with, in whatever slot.
+    pub(super) fn any_side(&self) -> &'static str {
+        if self.is_cluster { "leaseward:{*}:" } else { SIDE }
+    }
+
+    /// The name whose lock key or side key this is.
+    pub(super) fn name_of_any(&self, key: &[u8]) -> Option<Name> {
+        let side = key.strip_prefix(SIDE.as_bytes()).and_then(|rest| {
+            let rest = match rest.strip_prefix(b"{") {
+                Some(tagged) => &tagged[tagged.iter().position(|b| *b == b'}')? + 2..],
+                None => rest,
+            };
+            rest.strip_prefix(b"h:").or_else(|| rest.strip_prefix(b"q:"))
+        });
+        self.name(side.unwrap_or(key))
+    }
+
+    /// Adds the keys that a script call declares for a name, first of all its lock key. On a cluster the side keys too:
+    /// while a slot is on the move the server then refuses a call of which it has not all keys, instead of running it on
+    /// half of them.
+    pub(super) fn declare(&self, name: &Name, side: &str, to: &mut Cmd, scratch: &mut String) {
+        let kinds: &[&str] = if self.is_cluster { &["h:", "q:", "p:"] } else { &[] };
+        scratch.clear();
+        scratch.push_str(&self.prefix);
+        scratch.push_str(name);
+        to.arg(scratch.as_str());
+        for kind in kinds {
+            scratch.clear();
+            for part in [side, kind, &self.prefix, name] {
+                scratch.push_str(part);
+            }
+            to.arg(scratch.as_str());
+        }
+    }
+
+    /// How many keys are declared for each lock key.
+    pub(super) fn stride(&self) -> usize {
+        if self.is_cluster { 4 } else { 1 }
     }
 
     /// The fence counter of a slot.
@@ -133,8 +175,8 @@ mod tests {
     fn side_keys_share_the_slot_whatever_the_name() {
         let keys = Keys::new("lock:".into(), true);
         for name in ["plain", "{tag}:x", "a}b", "a{}b", "{", "x{y"] {
-            let key = keys.lock_key(&Name::new(name).expect("a name"));
-            let slot = keys.slot(&key);
+            let name = Name::new(name).expect("a name");
+            let (key, slot) = (keys.lock_key(&name), keys.slot(&name));
             for side in [keys.fence_key(slot), keys.side(slot) + "q:" + &key] {
                 assert_eq!(slot_of(side.as_bytes()), slot, "{side}");
             }

@@ -8,6 +8,7 @@
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
 mod client;
+mod cluster;
 mod config;
 mod dial;
 mod error;
@@ -15,7 +16,10 @@ mod inspect;
 mod keys;
 mod node;
 mod probe;
+mod sentinel;
+mod servers;
 mod store;
+mod watch;
 mod wire;
 
 use std::sync::Arc;

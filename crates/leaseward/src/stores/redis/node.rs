@@ -42,8 +42,10 @@ pub(super) struct Wiring {
     pub(super) runtime: Handle,
     /// Somebody has waited: every new connection subscribes from the start.
     pub(super) has_waited: AtomicBool,
-    pub(super) on_push: Box<dyn Fn(&Arc<Node>, PushInfo) + Send + Sync>,
-    /// A connection was lost and is back: pushes may have been missed.
+    pub(super) on_push: Box<dyn Fn(PushInfo) + Send + Sync>,
+    /// A connection was lost.
+    pub(super) on_loss: Box<dyn Fn() + Send + Sync>,
+    /// A connection was made: pushes may have been missed before.
     pub(super) on_return: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -129,11 +131,19 @@ impl Node {
         Self::new(wiring, Box::new(move || Box::pin(std::future::ready(Ok(address.clone())))))
     }
 
-    /// Connects for the first time.
+    /// Connects, unless it is connected.
     pub(super) async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Error> {
-        let link = self.connect(None).await?;
-        *self.state.lock() = State::Up(link.clone());
-        Ok(link)
+        let before = match &*self.state.lock() {
+            State::Up(link) => return Ok(link.clone()),
+            State::Down(_, before) => before.clone(),
+            State::Closed => return Err(closed()),
+        };
+        let outcome = self.connect(before.as_deref()).await;
+        if outcome.is_err() {
+            return outcome;
+        }
+        self.take(outcome);
+        self.link()
     }
 
     /// The connection, if there is one now.
@@ -141,7 +151,7 @@ impl Node {
         match &*self.state.lock() {
             State::Up(link) => Ok(link.clone()),
             State::Down(why, _) => Err(why.duplicate()),
-            State::Closed => Err(Error::new(ErrorKind::ShutDown, "this store is closed")),
+            State::Closed => Err(closed()),
         }
     }
 
@@ -166,6 +176,7 @@ impl Node {
         *state = State::Down(why, Some(link.clone()));
         drop(state);
         self.reconnect();
+        (self.wiring.on_loss)();
     }
 
     /// Starts connecting in the background, for a node that never was connected.
@@ -183,7 +194,7 @@ impl Node {
         let mut state = self.state.lock();
         match (&mut *state, outcome) {
             (State::Down(..), Ok(link)) => {
-                tracing::info!(address = %link.address, "connected to redis again");
+                tracing::debug!(address = %link.address, "connected to redis");
                 *state = State::Up(link);
                 drop(state);
                 (self.wiring.on_return)();
@@ -307,7 +318,7 @@ fn hear(node: &Weak<Node>, generation: u64, info: PushInfo) {
             .hint("it is being connected again");
         node.give_up(Some(generation), why);
     } else {
-        (node.wiring.on_push)(&node, info);
+        (node.wiring.on_push)(info);
     }
 }
 
@@ -330,6 +341,10 @@ async fn keep_connecting(node: Weak<Node>) {
         drop(this);
         let _ = tokio::time::timeout(wait, hurry.notified()).await;
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::ShutDown, "this store is closed")
 }
 
 fn not_connected() -> Error {

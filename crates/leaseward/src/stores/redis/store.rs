@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{client::Client, config::Config, probe::Persistence};
+use super::{
+    client::Client,
+    config::{Config, Topology},
+    probe::Persistence,
+};
 use crate::{
     Error,
     clock::BoxFuture,
@@ -38,10 +42,12 @@ impl Redis {
     /// # Cancel safety
     /// Cancel safe: nothing was asked of the server yet.
     pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
-        let client = Client::open(Config::from_url(url)?, &context).await?;
+        let config = Config::from_url(url)?;
         let mut capability = Capability::full(Reach::Network);
         capability.lanes = LANES;
         capability.inline = true;
+        capability.several_names = !matches!(config.topology, Topology::Cluster { .. });
+        let client = Client::open(config, &context).await?;
         Ok(Self { client, capability })
     }
 }
@@ -52,7 +58,8 @@ impl Store for Redis {
     }
 
     fn guarantee(&self) -> Guarantee {
-        let persistence = self.client.node().link().map(|link| link.probe.persistence);
+        let persistence =
+            self.client.servers().primaries()[0].link().map(|link| link.probe.persistence);
         let exclusion = match persistence {
             Ok(Persistence::Always) => Level::Holds,
             _ => Level::MayBreak,

@@ -20,8 +20,8 @@ use crate::{
 pub(super) const SCRIPT: &str = concat!(
     include_str!("lua/head.lua"),
     include_str!("lua/room.lua"),
+    include_str!("lua/slow.lua"),
     include_str!("lua/operations.lua"),
-    include_str!("lua/look.lua"),
     include_str!("lua/tail.lua"),
 );
 
@@ -43,107 +43,123 @@ pub(super) struct Sender {
 
 /// A call of the script.
 #[derive(Debug)]
-pub(super) struct Call {
-    fence_key: String,
-    side: String,
-    keys: Vec<String>,
-    args: Vec<Vec<u8>>,
+pub(super) struct Call<'a> {
+    keys: &'a Keys,
+    slot: Slot,
+    items: Vec<Item<'a>>,
 }
 
-impl Call {
-    pub(super) fn new(keys: &Keys, slot: Slot) -> Self {
-        let (fence_key, side) = (keys.fence_key(slot), keys.side(slot));
-        Self { fence_key, side, keys: Vec::new(), args: Vec::new() }
-    }
+#[derive(Debug)]
+enum Item<'a> {
+    Operation(&'a Operation),
+    /// A look at a name.
+    Look(&'a Name),
+    /// An order to break the leases on a name.
+    Break(&'a Name, bool),
+}
 
-    /// Adds an operation on one or more lock keys.
-    pub(super) fn push(&mut self, operation: &Operation, keys: impl IntoIterator<Item = String>) {
-        self.keys.extend(keys);
-        match operation {
-            Operation::Ask(ask) => self.ask(ask),
-            Operation::Renew(renew) => {
-                self.word("n");
-                self.word(renew.token.reveal());
-                self.number(millis(renew.ttl));
-                self.number(renew.block.into());
-            }
-            Operation::Release(release) => {
-                self.word("r");
-                self.word(release.token.reveal());
-                self.number(millis(release.keep));
-            }
+impl Item<'_> {
+    fn names(&self) -> &[Name] {
+        match self {
+            Self::Operation(Operation::Ask(ask)) => &ask.names,
+            Self::Operation(operation) => std::slice::from_ref(operation.name()),
+            Self::Look(name) | Self::Break(name, _) => std::slice::from_ref(name),
         }
     }
+}
 
-    fn ask(&mut self, ask: &Ask) {
-        let is_plain = ask.mode == Mode::Exclusive && ask.block == 1 && ask.lock_delay.is_zero();
-        let several = ask.names.len() > 1;
-        self.word(match (several, ask.if_busy, is_plain) {
-            (true, _, _) => "m",
-            (false, IfBusy::Tell, true) => "a",
-            (false, IfBusy::Queue, true) => "q",
-            (false, IfBusy::Tell, false) => "A",
-            (false, IfBusy::Queue, false) => "Q",
-        });
-        self.word(ask.token.reveal());
-        self.number(millis(ask.ttl));
-        self.word(ask.value.as_ref().map_or_else(Vec::new, |value| prefixed(value.as_bytes())));
-        if several || !is_plain {
-            let (mode, capacity) = match ask.mode {
-                Mode::Exclusive => ("x", 0),
-                Mode::Shared => ("s", 0),
-                Mode::Permit { capacity } => ("p", capacity),
-            };
-            self.word(mode);
-            self.number(capacity.into());
-            self.number(ask.block.into());
-            self.number(millis(ask.lock_delay));
-        }
-        if several {
-            self.number(ask.names.len().try_into().expect("BUG: more names than numbers"));
-        }
+impl<'a> Call<'a> {
+    pub(super) fn new(keys: &'a Keys, slot: Slot) -> Self {
+        Self { keys, slot, items: Vec::new() }
     }
 
-    /// Adds a look at a name.
-    pub(super) fn look(&mut self, key: String) {
-        self.keys.push(key);
-        self.word("l");
+    pub(super) fn operation(&mut self, operation: &'a Operation) {
+        self.items.push(Item::Operation(operation));
     }
 
-    /// Adds an order to break the leases on a name.
-    pub(super) fn break_lease(&mut self, key: String, now: bool) {
-        self.keys.push(key);
-        self.word("x");
-        self.word(if now { "now" } else { "later" });
+    pub(super) fn look(&mut self, name: &'a Name) {
+        self.items.push(Item::Look(name));
     }
 
-    fn word(&mut self, word: impl Into<Vec<u8>>) {
-        self.args.push(word.into());
-    }
-
-    fn number(&mut self, number: u64) {
-        self.word(number.to_string());
+    pub(super) fn break_lease(&mut self, name: &'a Name, now: bool) {
+        self.items.push(Item::Break(name, now));
     }
 
     /// The command to send.
     pub(super) fn command(&self, by: By<'_>, sender: &Sender) -> Cmd {
-        let bytes = self.keys.iter().map(String::len).sum::<usize>()
-            + self.args.iter().map(Vec::len).sum::<usize>();
-        let mut command = Cmd::with_capacity(self.keys.len() + self.args.len() + 7, bytes + 256);
+        let side = self.keys.side(self.slot);
+        let names = self.items.iter().map(|item| item.names().len()).sum::<usize>();
+        let count = 1 + names * self.keys.stride();
+        let mut command = Cmd::with_capacity(count + self.items.len() * 4 + 7, names * 128 + 256);
         match by {
             By::Hash(hash) => command.arg("EVALSHA").arg(hash),
             By::Text => command.arg("EVAL").arg(SCRIPT),
         };
-        command.arg(self.keys.len() + 1).arg(&self.fence_key);
-        for key in &self.keys {
-            command.arg(key);
+        command.arg(count).arg(self.keys.fence_key(self.slot));
+        let mut scratch = String::new();
+        for name in self.items.iter().flat_map(Item::names) {
+            self.keys.declare(name, &side, &mut command, &mut scratch);
         }
-        command.arg(&self.side).arg(&sender.client).arg(sender.handover);
-        for arg in &self.args {
-            command.arg(arg);
+        command.arg(&side).arg(&sender.client).arg(sender.handover).arg(self.keys.stride());
+        for item in &self.items {
+            match item {
+                Item::Operation(operation) => write(operation, &mut command, &mut scratch),
+                Item::Look(_) => drop(command.arg("l")),
+                Item::Break(_, now) => {
+                    command.arg("x").arg(if *now { "now" } else { "later" });
+                }
+            }
         }
         command
     }
+}
+
+fn write(operation: &Operation, command: &mut Cmd, scratch: &mut String) {
+    match operation {
+        Operation::Ask(ask) => write_ask(ask, command, scratch),
+        Operation::Renew(renew) => {
+            command.arg("n").arg(text_of(&renew.token, scratch));
+            command.arg(millis(renew.ttl)).arg(renew.block);
+        }
+        Operation::Release(release) => {
+            command.arg("r").arg(text_of(&release.token, scratch)).arg(millis(release.keep));
+        }
+    }
+}
+
+fn write_ask(ask: &Ask, command: &mut Cmd, scratch: &mut String) {
+    let is_plain = ask.mode == Mode::Exclusive && ask.block == 1 && ask.lock_delay.is_zero();
+    let several = ask.names.len() > 1;
+    command.arg(match (several, ask.if_busy, is_plain) {
+        (true, _, _) => "m",
+        (false, IfBusy::Tell, true) => "a",
+        (false, IfBusy::Queue, true) => "q",
+        (false, IfBusy::Tell, false) => "A",
+        (false, IfBusy::Queue, false) => "Q",
+    });
+    command.arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+    match &ask.value {
+        None => command.arg(""),
+        Some(value) => command.arg(prefixed(value.as_bytes())),
+    };
+    if several || !is_plain {
+        let (mode, capacity) = match ask.mode {
+            Mode::Exclusive => ("x", 0),
+            Mode::Shared => ("s", 0),
+            Mode::Permit { capacity } => ("p", capacity),
+        };
+        command.arg(mode).arg(capacity).arg(ask.block).arg(millis(ask.lock_delay));
+    }
+    if several {
+        command.arg(ask.names.len());
+    }
+}
+
+/// A token's text, without a memory block of its own.
+fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
+    scratch.clear();
+    token.reveal_into(scratch);
+    scratch
 }
 
 /// A value as it travels: marked, so that an empty one is not none.

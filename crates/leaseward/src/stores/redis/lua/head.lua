@@ -1,11 +1,12 @@
 -- One call carries out a batch of operations. Compiled with the other files of this folder into one script.
 --
 -- KEYS[1]    the fence counter of this database, or of this slot of a cluster
--- KEYS[2..]  lock keys, in the order in which the operations name them
+-- KEYS[2..]  lock keys, in the order in which the operations name them; on a cluster each with its side keys behind it
 -- ARGV[1]    the beginning of side keys, in the slot of the lock keys
 -- ARGV[2]    the client: the end of the channel to which its pushes go
 -- ARGV[3]    how leases are handed over: auto, always, never
--- ARGV[4..]  operations: a letter, then the fields of `operations.lua`
+-- ARGV[4]    how many keys stand in KEYS for each lock key
+-- ARGV[5..]  operations: a letter, then the fields of `operations.lua`
 --
 -- A name has up to four keys. The lock key is what every library of that layout has: a string, the owner's token, with
 -- an expiry; nothing else. Beside it, only while they are needed:
@@ -20,7 +21,7 @@
 local PLACEHOLDER = 'leaseward:held-by-several'
 
 local call, byte, sub = redis.call, string.byte, string.sub
-local side, client, handover = ARGV[1], ARGV[2], ARGV[3]
+local side, client, handover, stride = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
@@ -67,4 +68,11 @@ end
 local function record(letter, ttl, first, count, delay, token, value)
   return letter .. ttl .. ' ' .. string.format('%.0f', first) .. ' ' .. count .. ' ' .. delay .. ' '
     .. string.format('%.0f', now) .. ' ' .. token .. '\n' .. value
+end
+
+-- Operations take their fields from `ARGV` at `at` and their keys from `KEYS` at `k`.
+local at, k = 5, 2
+local function next_key()
+  k = k + stride
+  return KEYS[k - stride]
 end

@@ -100,7 +100,7 @@ local function library()
     if kind == 'string' or kind == 'none' then
       local values = call('MGET', key, room.h)
       local value, hold = values[1], values[2] and read_exclusive(values[2])
-      if value == PLACEHOLDER or (not value and not hold and call('TYPE', room.h).ok == 'hash') then
+      if (value == PLACEHOLDER or not value) and not hold and call('EXISTS', room.h) == 1 then
         load_shared(room)
       elseif hold and (not value or hold.token == value) then
         load_exclusive(room, hold)
@@ -363,10 +363,4 @@ local function library()
   end
 
   return lib
-end
-
-local lib_made
-local function lib()
-  lib_made = lib_made or library()
-  return lib_made
 end

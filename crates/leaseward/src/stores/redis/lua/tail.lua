@@ -10,11 +10,11 @@ while at <= #ARGV do
   elseif letter == 110 then
     ok, failure = pcall(renew)
   elseif letter == 109 then
-    ok, failure = pcall(ask_all)
+    ok, failure = pcall(slow().ask_all)
   elseif letter == 108 then
-    ok, failure = pcall(look)
+    ok, failure = pcall(slow().look)
   else
-    ok, failure = pcall(break_lease)
+    ok, failure = pcall(slow().break_lease)
   end
   if not ok then
     for i = before_n + 1, n do

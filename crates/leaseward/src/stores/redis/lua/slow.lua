@@ -1,0 +1,207 @@
+-- What does not run all the time: names that are held, waited for, shared, taken together, looked at or broken.
+local function slow_operations()
+  local l, ops = library(), {}
+
+  function ops.ask(ask, key, may_queue)
+    local room = l.enter(key)
+    local hold = l.find(room, ask.token)
+    if hold then
+      local reason = l.refuses(hold)
+      if reason then
+        return answer(GONE, reason)
+      end
+      hold.expires = math.max(hold.expires, now + ask.ttl * 1000)
+      hold.ttl = ask.ttl
+      l.keep(room, hold)
+      return answer(GRANTED, hold.first, hold.count, hold.slot, l.waiters(room))
+    end
+    if ask.mode == 'p' then
+      for _, other in ipairs(room.holds) do
+        if other.mode == 'p' and other.cap ~= ask.cap then
+          l.drop_place(room, ask.token)
+          return answer(CAPACITY, other.cap)
+        end
+      end
+    end
+    local fence = last_fence()
+    local place, ahead = l.place(room, ask.token)
+    if place then
+      l.keep_place(room, ask, place.since)
+      return l.standing(room, QUEUED, ahead, fence)
+    end
+    local waiting = l.waiters(room)
+    if waiting == 0 and l.admits(room, ask.mode, ask.cap) then
+      local given = l.grant(room, ask, ask.ttl)
+      return answer(GRANTED, given.first, given.count, given.slot, 0)
+    end
+    if not may_queue then
+      return l.standing(room, BUSY, waiting)
+    end
+    l.keep_place(room, ask)
+    l.standing(room, QUEUED, waiting, fence)
+  end
+
+  -- m token ttl_ms value mode capacity count delay_ms names: all names or none; never queues.
+  function ops.ask_all()
+    local wish = {
+      token = ARGV[at], ttl = tonumber(ARGV[at + 1]), value = ARGV[at + 2], mode = ARGV[at + 3],
+      cap = tonumber(ARGV[at + 4]), count = tonumber(ARGV[at + 5]), delay = tonumber(ARGV[at + 6]),
+    }
+    local names = tonumber(ARGV[at + 7])
+    at = at + 8
+    local keys, rooms = {}, {}
+    for i = 1, names do
+      keys[i] = next_key()
+    end
+    for i = 1, names do
+      local room = l.enter(keys[i])
+      local hold = l.find(room, wish.token)
+      local is_ours = hold and hold.letter == 's'
+      local waiting = l.waiters(room)
+      if not is_ours and (waiting > 0 or not l.admits(room, wish.mode, wish.cap)) then
+        return l.standing(room, BUSY, waiting)
+      end
+      rooms[i] = room
+    end
+    local given = {}
+    for i = 1, names do
+      local hold = l.find(rooms[i], wish.token)
+      if hold then
+        hold.expires = math.max(hold.expires, now + wish.ttl * 1000)
+        l.keep(rooms[i], hold)
+      else
+        hold = l.grant(rooms[i], wish, wish.ttl)
+      end
+      given[i] = hold
+    end
+    answer(GRANTED_ALL, names)
+    for i = 1, names do
+      answer(given[i].first, given[i].count)
+    end
+  end
+
+  -- Answers only if it fails; else says how many wait.
+  function ops.renew(token, ttl, key)
+    local room = l.enter(key)
+    local hold = l.find(room, token)
+    local reason = NOT_OURS
+    if hold then
+      reason = l.refuses(hold)
+    end
+    if reason then
+      answer(NOT_YOURS, reason)
+      return
+    end
+    hold.ttl = ttl
+    hold.expires = math.max(hold.expires, now + ttl * 1000)
+    l.keep(room, hold)
+    return l.waiters(room)
+  end
+
+  -- A server without memory to spare gives nobody anything, but it takes back what it is given.
+  local function hand_over(room)
+    pcall(l.leave_open, room)
+    if not pcall(l.settle, room) then
+      call('DEL', room.key, room.h)
+    end
+  end
+
+  function ops.release(token, keep, key)
+    local room = l.enter(key)
+    local hold, number = l.find(room, token)
+    if hold then
+      if hold.letter == 'k' then
+        return answer(RELEASED)
+      end
+      local was_live = hold.expires > now
+      if was_live and keep > 0 then
+        hold.letter = 'k'
+        hold.expires = now + keep * 1000
+        l.keep(room, hold)
+        return answer(RELEASED)
+      end
+      l.remove(room, number)
+      hand_over(room)
+      if was_live then
+        return answer(RELEASED)
+      end
+      -- Within its delay: it had ended, but its holder came back to say so.
+      return answer(NOT_YOURS, EXPIRED)
+    end
+    if l.drop_place(room, token) then
+      hand_over(room)
+      return answer(RELEASED)
+    end
+    if room.foreign and room.foreign.value == token then
+      -- Ours, but its record is gone: deleted by hand, or evicted.
+      call('DEL', key)
+      room.foreign = nil
+      hand_over(room)
+      return answer(RELEASED)
+    end
+    answer(NOT_YOURS, NOT_OURS)
+  end
+
+  -- Nobody reads through more, and Lua cannot pass on many more at once.
+  local SHOWN_MAX = 1000
+
+  -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the
+  -- queue with its records. Read without changing anything, so that a look never hands a lease over.
+  function ops.look()
+    local key = next_key()
+    local h, q, p = side .. 'h:' .. key, side .. 'q:' .. key, side .. 'p:' .. key
+    local kind = call('TYPE', key).ok
+    local beside = call('TYPE', h).ok
+    local value = kind == 'string' and call('GET', key) or ''
+    local owner = ''
+    if kind == 'hash' then
+      owner = call('HKEYS', key)[1] or ''
+    end
+    local records = {}
+    if beside == 'hash' then
+      records = call('HGETALL', h)
+    elseif beside == 'string' then
+      records = { '', call('GET', h) }
+    end
+    local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
+    local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
+    answer(now, kind, call('PTTL', key), value == PLACEHOLDER and '' or value, owner)
+    answer(records, places, texts)
+  end
+
+  -- x how: ends leases against their holders' will; at once, or by refusing renewals.
+  function ops.break_lease()
+    local is_now, key = ARGV[at] == 'now', next_key()
+    at = at + 1
+    local room = l.enter(key)
+    if room.foreign then
+      -- Another library's lease cannot be told to end; it can be deleted.
+      if is_now then
+        call('DEL', key)
+        room.foreign = nil
+        l.settle(room)
+      end
+      return answer(RELEASED)
+    end
+    for _, hold in ipairs(room.holds) do
+      hold.letter = 'b'
+      if not is_now then
+        l.keep(room, hold)
+      end
+    end
+    if is_now and #room.holds > 0 then
+      call('DEL', key, room.h)
+      room.holds = {}
+      l.settle(room)
+    end
+    answer(RELEASED)
+  end
+
+  return ops
+end
+
+local slow_made
+local function slow()
+  slow_made = slow_made or slow_operations()
+  return slow_made
+end

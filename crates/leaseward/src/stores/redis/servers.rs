@@ -1,0 +1,87 @@
+//! The servers of a client, however they belong together.
+
+use std::sync::Arc;
+
+use redis::RedisError;
+
+use super::{
+    cluster::{Cluster, Redirect},
+    config::{Config, Topology},
+    keys::Slot,
+    node::{Node, Wiring},
+    sentinel::{self, Sentinel},
+};
+use crate::Error;
+
+pub(super) enum Servers {
+    /// One server, or the primary that Sentinels name.
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
+}
+
+impl Servers {
+    pub(super) async fn open(config: &Config, wiring: Arc<Wiring>) -> Result<Self, Error> {
+        let node = match &config.topology {
+            Topology::Cluster { seeds } => {
+                return Cluster::open(wiring, seeds.clone()).await.map(Self::Cluster);
+            }
+            Topology::One(address) => Node::at(wiring, address.clone()),
+            Topology::Sentinel { sentinels, master } => {
+                let dialler = wiring.dialler.for_sentinels(config);
+                let sentinel = Sentinel::new(dialler, sentinels.clone(), master.clone());
+                let runtime = wiring.runtime.clone();
+                let finder = sentinel.clone();
+                let node = Node::new(
+                    wiring,
+                    Box::new(move || {
+                        let sentinel = finder.clone();
+                        Box::pin(async move { sentinel.find().await })
+                    }),
+                );
+                node.open().await?;
+                runtime.spawn(sentinel::follow(sentinel, Arc::downgrade(&node)));
+                return Ok(Self::One(node));
+            }
+        };
+        node.open().await?;
+        Ok(Self::One(node))
+    }
+
+    /// The node that has a slot.
+    pub(super) fn node_of(&self, slot: Slot) -> Result<Arc<Node>, Error> {
+        match self {
+            Self::One(node) => Ok(node.clone()),
+            Self::Cluster(cluster) => cluster.node_of(slot),
+        }
+    }
+
+    /// All servers that take writes.
+    pub(super) fn primaries(&self) -> Vec<Arc<Node>> {
+        match self {
+            Self::One(node) => vec![node.clone()],
+            Self::Cluster(cluster) => cluster.primaries(),
+        }
+    }
+
+    /// Where an error sends us, if it does.
+    pub(super) async fn redirect(&self, error: &RedisError) -> Option<Redirect> {
+        match self {
+            Self::One(_) => None,
+            Self::Cluster(cluster) => cluster.redirect(error).await,
+        }
+    }
+
+    /// Some connection was lost: in a cluster another node may have its slots by now.
+    pub(super) fn lost(&self) {
+        if let Self::Cluster(cluster) = self {
+            cluster.learn_soon();
+        }
+    }
+
+    pub(super) fn close(&self) {
+        match self {
+            Self::One(node) => node.close(),
+            Self::Cluster(cluster) => cluster.close(),
+        }
+    }
+}
