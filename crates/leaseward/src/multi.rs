@@ -14,7 +14,9 @@ const NAMES_MAX: usize = 64;
 
 /// Several names to be taken together: all or none.
 ///
-/// A try is atomic where the store can. Waiting takes the names in sorted order, first come first served in each, and
+/// A try is atomic where the store can; on a Redis Cluster if the names share a slot, for which a common tag in braces
+/// does: `{order:1}:stock`, `{order:1}:bill`. Elsewhere it takes one by one, and gives them back at the first that is not
+/// free. Waiting takes the names in sorted order, first come first served in each, and
 /// gives all back on time-out or cancellation, so two sets in opposite orders never deadlock.
 /// (`several::opposite_orders_never_deadlock`)
 #[derive(Clone, Debug)]
@@ -95,7 +97,7 @@ impl MultiLock {
         let names = self.names()?;
         let engine = &self.lock.engine;
         let capability = engine.store.capability();
-        if !capability.several_names || names.len() == 1 {
+        if names.len() == 1 || !engine.store.takes_together(names) {
             return self.try_one_by_one(names).await;
         }
         let spec = self.lock.options.spec(capability, IfBusy::Tell)?;

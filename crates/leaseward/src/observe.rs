@@ -10,11 +10,15 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{
     Error, Locks, Name,
+    clock::Moment,
     store::{HeldView, LockView, Observation, Observed, Query, WaiterView},
 };
 
 /// How often snapshots are compared where the store does not push.
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(100);
+
+/// A store that takes long to look through is left alone for this many times as long.
+const REST: u32 = 9;
 
 /// What happens in the store from the moment of the call on. Free while nobody asks for one.
 #[derive(Debug)]
@@ -27,14 +31,14 @@ pub struct Observations {
 #[derive(Debug)]
 enum Source {
     Pushed(broadcast::Receiver<Arc<Observation>>),
-    Derived { last: Vec<LockView> },
+    Derived(Snapshot),
 }
 
 impl Observations {
     pub(crate) async fn begin(locks: Locks) -> Result<Self, Error> {
         let source = match locks.engine.store.observe() {
             Some(receiver) => Source::Pushed(receiver),
-            None => Source::Derived { last: locks.engine.store.inspect(Query::all()).await? },
+            None => Source::Derived(Snapshot::take(&locks).await?),
         };
         Ok(Self { locks, source, ready: VecDeque::new() })
     }
@@ -58,10 +62,10 @@ impl Observations {
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return Ok(None),
                 },
-                Source::Derived { last } => {
+                Source::Derived(last) => {
                     let clock = self.locks.engine.clock.clone();
-                    clock.sleep_until(clock.now() + SNAPSHOT_EVERY).await;
-                    let now = self.locks.engine.store.inspect(Query::all()).await?;
+                    clock.sleep_until(clock.now() + SNAPSHOT_EVERY.max(last.took * REST)).await;
+                    let now = Snapshot::take(&self.locks).await?;
                     self.ready.extend(compare(last, &now, clock.wall_us()));
                     *last = now;
                 }
@@ -70,12 +74,31 @@ impl Observations {
     }
 }
 
+/// Everything as it stood at a moment.
+#[derive(Debug)]
+struct Snapshot {
+    views: Vec<LockView>,
+    begun: Moment,
+    took: Duration,
+}
+
+impl Snapshot {
+    async fn take(locks: &Locks) -> Result<Self, Error> {
+        let clock = &locks.engine.clock;
+        let begun = clock.now();
+        let views = locks.engine.store.inspect(Query::all()).await?;
+        Ok(Self { views, begun, took: clock.now().since(begun) })
+    }
+}
+
 /// What must have happened between two snapshots.
-fn compare(before: &[LockView], after: &[LockView], at_us: u64) -> Vec<Observation> {
+fn compare(before: &Snapshot, after: &Snapshot, at_us: u64) -> Vec<Observation> {
+    // From the beginning of the one to the end of the other: whatever ran out between was due within this.
+    let passed = (after.begun + after.took).since(before.begun);
     let names = |views: &[LockView]| -> HashMap<Name, LockView> {
         views.iter().map(|view| (view.name.clone(), view.clone())).collect()
     };
-    let (before, after) = (names(before), names(after));
+    let (before, after) = (names(&before.views), names(&after.views));
     let mut all: Vec<_> = before.keys().chain(after.keys()).cloned().collect();
     all.sort();
     all.dedup();
@@ -84,12 +107,18 @@ fn compare(before: &[LockView], after: &[LockView], at_us: u64) -> Vec<Observati
     for name in all {
         let old = before.get(&name).cloned().unwrap_or_else(|| empty(&name));
         let new = after.get(&name).cloned().unwrap_or_else(|| empty(&name));
-        compare_one(&old, &new, at_us, &mut happened);
+        compare_one(&old, &new, passed, at_us, &mut happened);
     }
     happened
 }
 
-fn compare_one(old: &LockView, new: &LockView, at_us: u64, happened: &mut Vec<Observation>) {
+fn compare_one(
+    old: &LockView,
+    new: &LockView,
+    passed: Duration,
+    at_us: u64,
+    happened: &mut Vec<Observation>,
+) {
     let mut see = |what, who: &Arc<str>, fence| {
         happened.push(Observation {
             at_us,
@@ -105,7 +134,7 @@ fn compare_one(old: &LockView, new: &LockView, at_us: u64, happened: &mut Vec<Ob
         |waiters: &[WaiterView], token: &str| waiters.iter().any(|w| w.token_prefix == token);
     for holder in &old.holders {
         if !holds(&new.holders, &holder.token_prefix) {
-            let ran_out = holder.remaining.is_some_and(|left| left <= SNAPSHOT_EVERY);
+            let ran_out = holder.remaining.is_some_and(|left| left <= passed);
             let what = if ran_out { Observed::Expired } else { Observed::Released };
             see(what, &holder.who, Some(holder.fence));
         }
@@ -169,10 +198,15 @@ mod tests {
         old: (Vec<HeldView>, Vec<WaiterView>),
         new: (Vec<HeldView>, Vec<WaiterView>),
     ) -> Vec<Observed> {
-        let view = |(holders, waiters)| {
-            vec![LockView { name: Name::new("x").expect("good"), holders, waiters }]
+        let snapshot = |(holders, waiters), begun_ms: u64| Snapshot {
+            views: vec![LockView { name: Name::new("x").expect("good"), holders, waiters }],
+            begun: Moment::from_nanos(begun_ms * 1_000_000),
+            took: Duration::ZERO,
         };
-        compare(&view(old), &view(new), 0).into_iter().map(|seen| seen.what).collect()
+        compare(&snapshot(old, 0), &snapshot(new, 100), 0)
+            .into_iter()
+            .map(|seen| seen.what)
+            .collect()
     }
 
     #[test]

@@ -238,10 +238,9 @@ impl Engine {
         }
     }
 
-    /// Whether operations gather only if a sender steps aside: the store works on the caller's thread, and others are
-    /// about.
+    /// Whether a sender steps aside, so that operations gather: the store is better for it, and others are about.
     pub(super) fn wants_gathering(&self) -> bool {
-        self.store.capability().inline && self.live.load(std::sync::atomic::Ordering::Relaxed) > 1
+        self.store.capability().gathers && self.live.load(std::sync::atomic::Ordering::Relaxed) > 1
     }
 
     /// Adds operations and sends them from the returned future, or from whoever is sending already.

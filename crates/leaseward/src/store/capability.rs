@@ -81,7 +81,8 @@ pub struct Capability {
     pub modes: Modes,
     /// The TTLs it can keep; a shorter one is raised and reported, a longer one refused.
     pub ttl: RangeInclusive<Duration>,
-    /// Whether a try for several names is atomic.
+    /// Whether a try for several names is atomic, whichever they are. See also
+    /// [`takes_together`](super::Store::takes_together).
     pub several_names: bool,
     /// Whether a release may keep the name blocked (minimum hold).
     pub min_hold: bool,
@@ -97,9 +98,9 @@ pub struct Capability {
     pub lanes: usize,
     /// The most operations in a batch.
     pub batch_max: usize,
-    /// Whether `submit` works on the caller's own thread *and* gains by batches: operations then gather only if the
-    /// sender steps aside once before it sends, which it does when others are about.
-    pub inline: bool,
+    /// Whether a sender steps aside once before it sends, when others are about, so that their operations gather: for
+    /// stores where a batch costs little more than one operation.
+    pub gathers: bool,
 }
 
 impl Capability {
@@ -119,7 +120,7 @@ impl Capability {
             observing: Observing::Derived,
             lanes: 1,
             batch_max: 256,
-            inline: false,
+            gathers: false,
         }
     }
 }

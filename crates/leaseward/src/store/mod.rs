@@ -75,6 +75,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether these names can be asked for in one operation. Others are then taken one by one.
+    fn takes_together(&self, names: &[Name]) -> bool {
+        names.len() == 1 || self.capability().several_names
+    }
+
     /// What is held and who waits, as of one moment, sorted by name.
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>>;
 

@@ -10,8 +10,9 @@ use leaseward::{
 };
 use rusqlite::Connection;
 
-use crate::help::{
-    HandClock, all, context, granted, one, open, open_now, release, renew, run, take,
+use crate::{
+    hand_clock::HandClock,
+    help::{all, context, granted, one, open, open_now, release, renew, run, take},
 };
 
 #[test]
@@ -137,7 +138,7 @@ fn full_durability_answers_alike() {
     let path = folder.path().join("leases.db");
     let context = context(Arc::new(SystemClock));
     let store = Sqlite::open(&path, Durability::Full, &context).expect("a good path");
-    assert!(!store.capability().inline);
+    assert!(!store.capability().gathers);
     granted(one(&store, take("a", 1)));
     assert!(matches!(one(&store, take("a", 2)), Ok(Reply::Busy(_))));
     assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));

@@ -1,18 +1,14 @@
-//! What the tests share: a clock that is set by hand, clients, and short forms of operations.
+//! What the tests share: clients, and short forms of operations.
 
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
 use leaseward::{
-    Error, Mode, Name, Token,
-    clock::{BoxFuture, Clock, Moment, SystemClock},
+    Error, Mode,
+    clock::{Clock, SystemClock},
     store::{
         Answer, Ask, Grant, IfBusy, LockView, OpenContext, Operation, Push, Query, Release, Renew,
         Reply, Store,
@@ -20,46 +16,7 @@ use leaseward::{
     stores::sqlite::{Durability, Sqlite},
 };
 
-/// Stands still until it is moved.
-#[derive(Debug)]
-pub(crate) struct HandClock {
-    now_ns: AtomicU64,
-    wall_us: AtomicU64,
-}
-
-impl HandClock {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            now_ns: AtomicU64::new(1_000_000_000_000),
-            wall_us: AtomicU64::new(1_700_000_000_000_000),
-        })
-    }
-
-    pub(crate) fn advance(&self, by: Duration) {
-        let nanos = u64::try_from(by.as_nanos()).expect("a short time");
-        self.now_ns.fetch_add(nanos, Ordering::SeqCst);
-        self.wall_us.fetch_add(nanos / 1_000, Ordering::SeqCst);
-    }
-
-    pub(crate) fn set_wall_back(&self, by: Duration) {
-        let micros = u64::try_from(by.as_micros()).expect("a short time");
-        self.wall_us.fetch_sub(micros, Ordering::SeqCst);
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Moment {
-        Moment::from_nanos(self.now_ns.load(Ordering::SeqCst))
-    }
-
-    fn wall_us(&self) -> u64 {
-        self.wall_us.load(Ordering::SeqCst)
-    }
-
-    fn sleep_until(&self, _at: Moment) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::pending())
-    }
-}
+use crate::steps::{name, token};
 
 pub(crate) fn context(clock: Arc<dyn Clock>) -> OpenContext {
     OpenContext { clock, who: Arc::from("test:1") }
@@ -97,14 +54,6 @@ pub(crate) fn granted(answer: Answer) -> Grant {
 
 pub(crate) fn all(store: &dyn Store) -> Vec<LockView> {
     run(store.inspect(Query::all())).expect("a good file")
-}
-
-pub(crate) fn name(text: &str) -> Name {
-    Name::new(text).expect("a good name")
-}
-
-pub(crate) fn token(random: u128) -> Token {
-    Token::new(random << 96 | random, Arc::from(format!("host:{random}")))
 }
 
 pub(crate) fn ask(what: &str, who: u128, if_busy: IfBusy) -> Ask {

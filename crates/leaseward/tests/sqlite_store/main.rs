@@ -3,7 +3,11 @@
 
 mod bad_files;
 mod file;
+#[path = "../support/hand_clock.rs"]
+mod hand_clock;
 mod help;
 mod processes;
 mod reference;
+#[path = "../support/steps.rs"]
+mod steps;
 mod waking;

@@ -1,83 +1,30 @@
 //! Whatever is asked of it, the file answers as the memory store does.
 
-use std::{collections::HashSet, sync::mpsc::Receiver, time::Duration};
+use std::{collections::HashSet, sync::mpsc::Receiver};
 
 use leaseward::{
-    Mode, Value,
-    store::{Ask, Break, IfBusy, Names, Operation, Push, Query, Release, Renew, Store},
+    store::{Push, Query, Store},
     stores::{memory::Memory, sqlite::Sqlite},
 };
 use proptest::prelude::*;
 
-use crate::help::{HandClock, all, listen, name, open, run, token};
-
-const NAMES: [&str; 3] = ["a", "ab", "b"];
-const TOKENS: u128 = 6;
+use crate::{
+    hand_clock::HandClock,
+    help::{all, listen, open, run},
+    steps::{Step, Times, a_step, name},
+};
 
 /// Below the number of commits after which the file is swept, which ends leases earlier than the reference does.
 const STEPS_MAX: usize = 56;
 
-#[derive(Clone, Debug)]
-enum Step {
-    Submit { client: usize, batch: Vec<Operation> },
-    Break(Break),
-    Advance(Duration),
-    SetWallBack(Duration),
-}
-
-fn a_mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![
-        4 => Just(Mode::Exclusive),
-        3 => Just(Mode::Shared),
-        3 => (1_u32..4).prop_map(|capacity| Mode::Permit { capacity }),
-    ]
-}
-
-fn millis(choices: &'static [u64]) -> impl Strategy<Value = Duration> {
-    prop::sample::select(choices).prop_map(Duration::from_millis)
-}
-
-fn an_ask() -> impl Strategy<Value = Operation> {
-    let names = prop_oneof![
-        6 => (0..NAMES.len()).prop_map(|at| Names::from_iter([name(NAMES[at])])),
-        1 => Just(Names::from_iter([name("a"), name("b")])),
-        1 => Just(NAMES.iter().map(|text| name(text)).collect()),
-    ];
-    let value = prop::option::of(Just(Value::new("label").expect("short")));
-    let ttl = millis(&[100, 1_000, 30_000, 86_400_000]);
-    let delay = millis(&[0, 0, 0, 5_000]);
-    (names, 0..TOKENS, a_mode(), ttl, any::<bool>(), 1_u32..5, delay, value).prop_map(
-        |(names, who, mode, ttl, queue, block, lock_delay, value)| {
-            let may_queue = queue && names.len() == 1;
-            let if_busy = if may_queue { IfBusy::Queue } else { IfBusy::Tell };
-            let token = token(who + 1);
-            Operation::Ask(Ask { names, token, mode, ttl, if_busy, block, lock_delay, value })
-        },
-    )
-}
-
-fn an_operation() -> impl Strategy<Value = Operation> {
-    let whose = (0..NAMES.len(), 0..TOKENS);
-    let renewal =
-        (whose.clone(), millis(&[100, 30_000]), 0_u32..3).prop_map(|((at, who), ttl, block)| {
-            Operation::Renew(Renew { name: name(NAMES[at]), token: token(who + 1), ttl, block })
-        });
-    let release = (whose, millis(&[0, 0, 0, 2_000])).prop_map(|((at, who), keep)| {
-        Operation::Release(Release { name: name(NAMES[at]), token: token(who + 1), keep })
-    });
-    prop_oneof![5 => an_ask(), 2 => renewal, 4 => release]
-}
-
-fn a_step() -> impl Strategy<Value = Step> {
-    let batch = prop::collection::vec(an_operation(), 1..4);
-    let order = (0..NAMES.len(), any::<bool>());
-    prop_oneof![
-        12 => (0_usize..2, batch).prop_map(|(client, batch)| Step::Submit { client, batch }),
-        1 => order.prop_map(|(at, now)| Step::Break(Break { name: name(NAMES[at]), now })),
-        3 => millis(&[1, 99, 100, 1_000, 2_000, 9_999, 10_000, 30_000]).prop_map(Step::Advance),
-        1 => millis(&[1, 60_000]).prop_map(Step::SetWallBack),
-    ]
-}
+static TIMES: Times = Times {
+    ttls: &[100, 1_000, 30_000, 86_400_000],
+    renewals: &[100, 30_000],
+    delays: &[0, 0, 0, 5_000],
+    keeps: &[0, 0, 0, 2_000],
+    advances: &[1, 99, 100, 1_000, 2_000, 9_999, 10_000, 30_000],
+    set_backs: &[1, 60_000],
+};
 
 /// A push without what the reader of a file learns a little later: how many wait.
 fn gist(push: Push) -> String {
@@ -124,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn answers_as_the_memory_store_does(steps in prop::collection::vec(a_step(), 1..STEPS_MAX)) {
+    fn answers_as_the_memory_store_does(steps in prop::collection::vec(a_step(&TIMES), 1..STEPS_MAX)) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("leases.db");
         // Each has its own clock, moved alike: the stores must not see each other's steps.
@@ -152,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn tells_its_own_waiters_at_once(steps in prop::collection::vec(a_step(), 1..STEPS_MAX)) {
+    fn tells_its_own_waiters_at_once(steps in prop::collection::vec(a_step(&TIMES), 1..STEPS_MAX)) {
         let folder = tempfile::tempdir().expect("a folder");
         let (ours, theirs) = (HandClock::new(), HandClock::new());
         let memory = Memory::new(theirs.clone());

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use leaseward::store::{Evidence, Push, Reply, Store};
 
-use crate::help::{granted, listen, one, open_now, queue, release, renew, take, token};
+use crate::{
+    help::{granted, listen, one, open_now, queue, release, renew, take},
+    steps::token,
+};
 
 /// Far longer than any of this takes: only a wake-up that never comes runs into it.
 const NEVER: Duration = Duration::from_secs(30);

@@ -103,7 +103,7 @@ impl Faulty {
         is_bad: Arc<AtomicBool>,
     ) -> Self {
         let mut capability = inner.capability().clone();
-        capability.inline = false;
+        capability.gathers = false;
         // Several batches under way overtake each other.
         capability.lanes = dice.pick(&[1, 3]);
         Self { inner: Arc::new(inner), capability, way: Way { dice, weather, is_bad } }

@@ -63,7 +63,7 @@ impl Gated {
     pub(crate) fn new(inner: Memory) -> (Arc<Self>, Arc<Gate>) {
         let gate = Arc::new(Gate { state: Mutex::new(State::Open), changed: Notify::new() });
         let mut capability = inner.capability().clone();
-        capability.inline = false;
+        capability.gathers = false;
         (Arc::new(Self { inner: Arc::new(inner), gate: gate.clone(), capability }), gate)
     }
 }

@@ -21,7 +21,7 @@ use super::{
     node::{self, Link, Wiring},
     servers::Servers,
     watch::Watched,
-    wire::{self, Answers, By, Call, Heard, IsForeign, SCRIPT, Sender},
+    wire::{self, Answers, By, Call, Heard, IsForeign},
 };
 use crate::{
     Error, Name, Token,
@@ -35,8 +35,6 @@ const RESENDS_MAX: usize = 5;
 pub(super) struct Client {
     pub(super) config: Config,
     pub(super) keys: Keys,
-    pub(super) sender: Sender,
-    hash: String,
     wiring: Arc<Wiring>,
     /// Set once it is open.
     servers: OnceLock<Servers>,
@@ -53,19 +51,18 @@ struct Part<'a> {
     call: Call<'a>,
     /// Whether any of them may have to wait for a push.
     waits: bool,
+    /// It asks for names of several slots, which the server refuses: no other operation is to suffer from that.
+    is_alone: bool,
 }
 
 impl Client {
     /// Connects.
     pub(super) async fn open(config: Config, context: &OpenContext) -> Result<Arc<Self>, Error> {
         let dialler = Dialler::new(&config, &context.who)?;
-        let client = format!("{:016x}", rand::random::<u64>());
         let is_cluster = matches!(config.topology, Topology::Cluster { .. });
         let this = Arc::new_cyclic(|me| Self {
             keys: Keys::new(config.prefix.clone(), is_cluster),
-            sender: Sender { client: client.clone(), handover: config.handover },
-            hash: redis::Script::new(SCRIPT).get_hash().to_owned(),
-            wiring: wire_up(me, dialler, client),
+            wiring: wire_up(me, dialler, config.handover),
             servers: OnceLock::new(),
             sink: OnceLock::new(),
             waiting: Mutex::default(),
@@ -91,13 +88,13 @@ impl Client {
         if let [part] = parts.as_slice() {
             // The usual case: everything in one call, nothing to put back into order.
             let outcome = self.call(part.slot, &part.call, part.waits).await;
-            return self.read(&part.places, &batch, outcome);
+            return self.read(part, &batch, outcome);
         }
         let outcomes =
             join_all(parts.iter().map(|part| self.call(part.slot, &part.call, part.waits))).await;
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
         for (part, outcome) in parts.iter().zip(outcomes) {
-            let read = self.read(&part.places, &batch, outcome);
+            let read = self.read(part, &batch, outcome);
             for (place, answer) in part.places.iter().zip(read) {
                 answers[*place] = Some(answer);
             }
@@ -113,9 +110,12 @@ impl Client {
         let mut parts: Vec<Part<'_>> = Vec::with_capacity(1);
         for (place, operation) in batch.iter().enumerate() {
             let slot = self.keys.slot(operation.name());
-            let at = parts.iter().position(|part| part.slot == slot).unwrap_or_else(|| {
+            let is_alone =
+                matches!(operation, Operation::Ask(ask) if !self.is_one_slot(&ask.names));
+            let fits = |part: &Part<'_>| part.slot == slot && !part.is_alone && !is_alone;
+            let at = parts.iter().position(fits).unwrap_or_else(|| {
                 let call = Call::new(&self.keys, slot);
-                parts.push(Part { slot, places: Vec::new(), call, waits: false });
+                parts.push(Part { slot, places: Vec::new(), call, waits: false, is_alone });
                 parts.len() - 1
             });
             let part = &mut parts[at];
@@ -126,6 +126,16 @@ impl Client {
         parts
     }
 
+    /// Whether names share a slot: those that do can be taken together.
+    pub(super) fn is_one_slot(&self, names: &[Name]) -> bool {
+        if names.len() == 1 {
+            return true;
+        }
+        let mut slots = names.iter().map(|name| self.keys.slot(name));
+        let first = slots.next();
+        slots.all(|slot| Some(slot) == first)
+    }
+
     /// Carries out one call of the script at the node that has the slot.
     pub(super) async fn call(
         &self,
@@ -134,11 +144,11 @@ impl Client {
         waits: bool,
     ) -> Result<Value, Error> {
         let mut node = self.servers().node_of(slot)?;
-        let (mut by, mut asking) = (By::Hash(&self.hash), false);
+        let (mut by, mut asking) = (By::Hash, false);
         let mut sends = 0;
         loop {
             let link = node.link()?;
-            let command = call.command(by, &self.sender);
+            let command = call.command(by, &link.sender);
             let failure = match self.send(&link, command, waits, asking).await {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
@@ -178,7 +188,7 @@ impl Client {
         let mut pipeline = redis::pipe();
         if subscribes {
             self.wiring.has_waited.store(true, Ordering::Release);
-            pipeline.add_command(node::subscribe(&self.sender.client));
+            pipeline.add_command(node::subscribe(&link.sender));
         }
         if asking {
             pipeline.add_command(redis::cmd("ASKING"));
@@ -204,13 +214,14 @@ impl Client {
         Ok(())
     }
 
-    /// The answers to the operations at these places, in their order.
+    /// The answers to the operations of a part, in their order.
     fn read(
         self: &Arc<Self>,
-        places: &[usize],
+        part: &Part<'_>,
         batch: &Batch,
         outcome: Result<Value, Error>,
     ) -> Vec<Answer> {
+        let places = &part.places;
         let answers = outcome.and_then(Answers::new);
         let mut answers = match answers {
             Ok(answers) => answers,
@@ -226,7 +237,19 @@ impl Client {
             }
             read.push(answer);
         }
+        if let Some(why) = answers.misplaced() {
+            self.leave(part.slot, why);
+        }
         read
+    }
+
+    /// Gives up a node that says it is not the one it was. A script runs on a replica too, until it writes.
+    fn leave(&self, slot: Slot, why: Error) {
+        if let Ok(node) = self.servers().node_of(slot)
+            && let Ok(link) = node.link()
+        {
+            node.broken(&link, why);
+        }
     }
 
     /// Keeps the books of who waits.
@@ -313,11 +336,11 @@ impl Drop for Client {
 }
 
 /// What nodes need of their client.
-fn wire_up(me: &Weak<Client>, dialler: Dialler, client: String) -> Arc<Wiring> {
+fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
     let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
     Arc::new(Wiring {
         dialler,
-        client,
+        handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),
         on_push: Box::new(move |info| {

@@ -171,17 +171,22 @@ fn build(code: Code, detail: &str) -> Error {
     if hint.is_empty() { error } else { error.hint(hint) }
 }
 
-/// The error of one operation of a batch: a text that begins with its code.
-pub(super) fn of_operation(text: &str) -> Error {
+const FORBIDDEN_INSIDE: &str = "The user executing the script can't";
+
+/// The error of one operation of a batch, by its text that begins with a code, and what is to be done about it.
+pub(super) fn of_operation(text: &str) -> (Error, Reaction) {
     let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
-    match Code::of(code) {
+    // Redis 7.0 has no code of its own for what is forbidden inside a script.
+    let code = if detail.starts_with(FORBIDDEN_INSIDE) { Code::NoPerm } else { Code::of(code) };
+    let error = match code {
         // It failed somewhere in the middle; what came before it stands.
         Code::Other => Error::new(
             ErrorKind::Indeterminate,
             format!("an operation failed inside redis: {}", first_line(text)),
         ),
         code => build(code, detail),
-    }
+    };
+    (error, code.reaction())
 }
 
 /// The code that answers a whole call, if it is the server that answers.
@@ -242,10 +247,14 @@ mod tests {
 
     #[test]
     fn an_operations_error_is_read_from_its_text() {
-        let oom = of_operation("OOM command not allowed when used memory > 'maxmemory'.");
+        let (oom, _) = of_operation("OOM command not allowed when used memory > 'maxmemory'.");
         assert_eq!(oom.kind(), ErrorKind::Unavailable);
-        let odd = of_operation("user_script:12: attempt to index a nil value");
+        let (odd, _) = of_operation("user_script:12: attempt to index a nil value");
         assert_eq!(odd.kind(), ErrorKind::Indeterminate);
+        let inside = "ERR The user executing the script can't run this command or subcommand";
+        assert_eq!(of_operation(inside).0.kind(), ErrorKind::Refused);
+        let (_, reaction) = of_operation("READONLY You can't write against a read only replica.");
+        assert_eq!(reaction, Reaction::Reconnect);
     }
 
     #[test]

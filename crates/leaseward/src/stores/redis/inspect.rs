@@ -79,7 +79,7 @@ impl Client {
             }
             let mut answers = Answers::new(self.call(slot, &call, false).await?)?;
             for name in names {
-                let view = room(&mut answers, name)?;
+                let view = room(&mut answers, name, Ended::Hide)?;
                 if !view.holders.is_empty() || !view.waiters.is_empty() {
                     views.push(view);
                 }
@@ -90,14 +90,20 @@ impl Client {
     }
 
     pub(super) async fn break_lease(&self, order: &Break) -> Result<Broken, Error> {
-        let before = self.look(std::slice::from_ref(&order.name)).await?;
         let slot = self.keys.slot(&order.name);
         let mut call = Call::new(&self.keys, slot);
         call.break_lease(&order.name, order.now);
-        Answers::new(self.call(slot, &call, false).await?)?.done()?;
-        let holders = before.into_iter().flat_map(|view| view.holders).collect();
-        Ok(Broken { holders })
+        let mut answers = Answers::new(self.call(slot, &call, false).await?)?;
+        let before = room(&mut answers, &order.name, Ended::Show)?;
+        Ok(Broken { holders: before.holders })
     }
+}
+
+/// What to do with leases that have ended but block their name yet, for the delay that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Show,
+    Hide,
 }
 
 async fn scan_keys(link: &Link, pattern: &str) -> Result<Vec<Vec<u8>>, Error> {
@@ -139,21 +145,28 @@ fn glob(text: &str) -> String {
     pattern
 }
 
-fn room(answers: &mut Answers, name: &Name) -> Result<LockView, Error> {
+fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Error> {
+    answers.done()?;
     let now_us = answers.number()?.unsigned_abs();
     let kind = String::from_utf8_lossy(&answers.bytes()?).into_owned();
     let left = answers.number()?;
     let (value, owner) = (answers.bytes()?, answers.bytes()?);
     let (records, places, texts) = (answers.list()?, answers.list()?, answers.list()?);
     let mut holders: Vec<_> = match kind.as_str() {
-        "none" => Vec::new(),
         "string" if !value.is_empty() => {
-            let record = records.get(1).and_then(|record| exclusive(record, &value, left, now_us));
-            vec![record.unwrap_or_else(|| foreign(&kind, &value, left))]
+            let record = records.get(1).and_then(|record| exclusive(record, left, now_us));
+            let ours = record.filter(|(token, _)| token.as_bytes() == value);
+            vec![ours.map_or_else(|| foreign(&kind, &value, left), |(_, view)| view)]
         }
-        "string" => {
-            records.chunks_exact(2).filter_map(|pair| shared(&pair[0], &pair[1], now_us)).collect()
+        "none" if records.first().is_some_and(Vec::is_empty) => {
+            let record = exclusive(&records[1], 0, now_us).filter(|_| ended == Ended::Show);
+            record.into_iter().map(|(_, view)| view).collect()
         }
+        "none" | "string" => records
+            .chunks_exact(2)
+            .filter_map(|pair| shared(&pair[0], &pair[1], now_us))
+            .filter(|view| ended == Ended::Show || view.remaining != Some(Duration::ZERO))
+            .collect(),
         _ => vec![foreign(&kind, &owner, left)],
     };
     holders.sort_by_key(|holder| holder.fence);
@@ -168,7 +181,8 @@ fn fields(record: &[u8]) -> Option<(Vec<&str>, &[u8])> {
     Some((head.split(' ').collect(), &record[end + 1..]))
 }
 
-fn exclusive(record: &[u8], token: &[u8], left: i64, now_us: u64) -> Option<HeldView> {
+/// An exclusive lease by its record, and whose it is.
+fn exclusive(record: &[u8], left: i64, now_us: u64) -> Option<(String, HeldView)> {
     let end = record.iter().position(|b| *b == b'\n')?;
     let head = std::str::from_utf8(&record[..end]).ok()?;
     let mut parts = head.splitn(6, ' ');
@@ -176,8 +190,8 @@ fn exclusive(record: &[u8], token: &[u8], left: i64, now_us: u64) -> Option<Held
     let (letter, ttl) = first.split_at_checked(1)?;
     let since: u64 = parts.nth(2)?.parse().ok()?;
     let owner = parts.next()?;
-    let token: Token = std::str::from_utf8(token).ok()?.parse().ok()?;
-    (owner == token.reveal()).then(|| HeldView {
+    let token: Token = owner.parse().ok()?;
+    let view = HeldView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
         mode: Mode::Exclusive,
@@ -188,7 +202,8 @@ fn exclusive(record: &[u8], token: &[u8], left: i64, now_us: u64) -> Option<Held
         held: Duration::from_micros(now_us.saturating_sub(since)),
         value: wire::value_from(&record[end + 1..]),
         ending: !matches!(letter, "s" | "d"),
-    })
+    };
+    Some((owner.to_owned(), view))
 }
 
 fn shared(token: &[u8], record: &[u8], now_us: u64) -> Option<HeldView> {
@@ -199,14 +214,14 @@ fn shared(token: &[u8], record: &[u8], now_us: u64) -> Option<HeldView> {
     };
     let number = |text: &str| text.parse::<u64>().ok();
     let (expires, since) = (number(expires)?, number(since)?);
-    (expires > now_us).then(|| HeldView {
+    Some(HeldView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
         mode: wire::mode_from(mode, cap.parse().unwrap_or(0)),
         fence: Fence::new(number(first).unwrap_or(0)),
         slot: slot.parse().ok(),
         ttl: Duration::from_millis(number(ttl).unwrap_or(0)),
-        remaining: Some(Duration::from_micros(expires - now_us)),
+        remaining: Some(Duration::from_micros(expires.saturating_sub(now_us))),
         held: Duration::from_micros(now_us.saturating_sub(since)),
         value: wire::value_from(value),
         ending: letter != "s",

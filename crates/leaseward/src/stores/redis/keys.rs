@@ -100,7 +100,7 @@ impl Keys {
     }
 }
 
-/// The channel on which a client hears.
+/// The channel on which a client hears of a node.
 pub(super) fn channel(client: &str) -> String {
     format!("{SIDE}c:{client}")
 }

@@ -16,6 +16,7 @@ mod inspect;
 mod keys;
 mod node;
 mod probe;
+mod script;
 mod sentinel;
 mod servers;
 mod store;

@@ -26,7 +26,8 @@ use super::{
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
-    wire::SCRIPT,
+    script::SCRIPT,
+    wire::Sender,
 };
 use crate::{Error, ErrorKind, clock::BoxFuture};
 
@@ -37,8 +38,8 @@ const RETRY_LAST: Duration = Duration::from_secs(2);
 /// What nodes share with the client they belong to.
 pub(super) struct Wiring {
     pub(super) dialler: Dialler,
-    /// The end of the client's channel.
-    pub(super) client: String,
+    /// `auto`, `always` or `never`.
+    pub(super) handover: &'static str,
     pub(super) runtime: Handle,
     /// Somebody has waited: every new connection subscribes from the start.
     pub(super) has_waited: AtomicBool,
@@ -51,7 +52,7 @@ pub(super) struct Wiring {
 
 impl fmt::Debug for Wiring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wiring").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Wiring").field("handover", &self.handover).finish_non_exhaustive()
     }
 }
 
@@ -61,6 +62,7 @@ pub(super) type Find = Box<dyn Fn() -> BoxFuture<'static, Result<Address, Error>
 /// One server.
 pub(super) struct Node {
     wiring: Arc<Wiring>,
+    sender: Sender,
     find: Find,
     state: Mutex<State>,
     generations: AtomicU64,
@@ -87,11 +89,12 @@ enum State {
 pub(super) struct Link {
     connection: MultiplexedConnection,
     pub(super) address: Address,
+    pub(super) sender: Sender,
     pub(super) probe: Probe,
     generation: u64,
     /// The server's number of this connection.
     id: i64,
-    /// Whether the client's channel is subscribed.
+    /// Whether the node's channel is subscribed.
     pub(super) is_subscribed: AtomicBool,
     /// Whether keys can be watched.
     pub(super) is_tracking: AtomicBool,
@@ -117,8 +120,11 @@ impl Node {
     /// A node that has yet to connect.
     pub(super) fn new(wiring: Arc<Wiring>, find: Find) -> Arc<Self> {
         let state = State::Down(not_connected(), None);
+        let client = Arc::from(format!("{:016x}", rand::random::<u64>()));
+        let sender = Sender { client, handover: wiring.handover };
         Arc::new(Self {
             wiring,
+            sender,
             find,
             state: Mutex::new(state),
             generations: AtomicU64::new(0),
@@ -225,7 +231,8 @@ impl Node {
             .send_packed_commands(&setup, 0, setup.len())
             .await
             .map_err(|error| error::of_connecting(&error, &address.to_string()))?;
-        let link = read_setup(connection, address, generation, subscribes, &answers)?;
+        let sender = self.sender.clone();
+        let link = read_setup(connection, address, sender, generation, subscribes, &answers)?;
         if let Some(before) = before {
             end_old(&link, before).await;
         }
@@ -237,12 +244,12 @@ impl Node {
         let mut setup = redis::pipe();
         setup.cmd("CLIENT").arg("ID");
         setup.cmd("CLIENT").arg("SETNAME").arg(&self.wiring.dialler.name);
-        setup.cmd("SCRIPT").arg("LOAD").arg(SCRIPT);
+        setup.cmd("SCRIPT").arg("LOAD").arg(&SCRIPT.text);
         for question in probe::questions() {
             setup.add_command(question);
         }
         if subscribes {
-            setup.add_command(subscribe(&self.wiring.client));
+            setup.add_command(subscribe(&self.sender));
         }
         setup
     }
@@ -254,10 +261,10 @@ impl Drop for Node {
     }
 }
 
-/// The command that makes a connection hear the client's pushes.
-pub(super) fn subscribe(client: &str) -> Cmd {
+/// The command that makes a connection hear the pushes that are for it.
+pub(super) fn subscribe(sender: &Sender) -> Cmd {
     let mut subscribe = redis::cmd("SUBSCRIBE");
-    subscribe.arg(keys::channel(client));
+    subscribe.arg(keys::channel(&sender.client));
     subscribe
 }
 
@@ -267,6 +274,7 @@ const BEFORE_PROBE: usize = 3;
 fn read_setup(
     connection: MultiplexedConnection,
     address: Address,
+    sender: Sender,
     generation: u64,
     subscribes: bool,
     answers: &[Value],
@@ -292,6 +300,7 @@ fn read_setup(
     Ok(Link {
         connection,
         address,
+        sender,
         probe,
         generation,
         id,

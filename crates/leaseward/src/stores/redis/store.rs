@@ -12,7 +12,7 @@ use super::{
     probe::Persistence,
 };
 use crate::{
-    Error,
+    Error, Name,
     clock::BoxFuture,
     store::{
         Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, OpenContext,
@@ -45,7 +45,7 @@ impl Redis {
         let config = Config::from_url(url)?;
         let mut capability = Capability::full(Reach::Network);
         capability.lanes = LANES;
-        capability.inline = true;
+        capability.gathers = true;
         capability.several_names = !matches!(config.topology, Topology::Cluster { .. });
         let client = Client::open(config, &context).await?;
         Ok(Self { client, capability })
@@ -82,6 +82,10 @@ impl Store for Redis {
 
     fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
         Box::pin(self.client.clone().submit(batch))
+    }
+
+    fn takes_together(&self, names: &[Name]) -> bool {
+        self.client.is_one_slot(names)
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

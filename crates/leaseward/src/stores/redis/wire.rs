@@ -5,8 +5,9 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 use redis::{Cmd, Value};
 
 use super::{
-    error,
+    error::{self, Reaction},
     keys::{Keys, Slot},
+    script::SCRIPT,
 };
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
@@ -16,27 +17,19 @@ use crate::{
     },
 };
 
-/// The script, in one piece.
-pub(super) const SCRIPT: &str = concat!(
-    include_str!("lua/head.lua"),
-    include_str!("lua/room.lua"),
-    include_str!("lua/slow.lua"),
-    include_str!("lua/operations.lua"),
-    include_str!("lua/tail.lua"),
-);
-
 /// How the script is called: by its hash, or with its text where the server does not know it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum By<'a> {
-    Hash(&'a str),
+pub(super) enum By {
+    Hash,
     Text,
 }
 
-/// What every call of a client carries.
+/// What every call to a node carries.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
-    /// The end of its channel.
-    pub(super) client: String,
+    /// The end of the channel for that node's pushes. Another for each node: on a cluster a message goes to all of them,
+    /// and would be heard as often as there are connections.
+    pub(super) client: Arc<str>,
     /// `auto`, `always` or `never`.
     pub(super) handover: &'static str,
 }
@@ -86,21 +79,21 @@ impl<'a> Call<'a> {
     }
 
     /// The command to send.
-    pub(super) fn command(&self, by: By<'_>, sender: &Sender) -> Cmd {
+    pub(super) fn command(&self, by: By, sender: &Sender) -> Cmd {
         let side = self.keys.side(self.slot);
         let names = self.items.iter().map(|item| item.names().len()).sum::<usize>();
         let count = 1 + names * self.keys.stride();
         let mut command = Cmd::with_capacity(count + self.items.len() * 4 + 7, names * 128 + 256);
         match by {
-            By::Hash(hash) => command.arg("EVALSHA").arg(hash),
-            By::Text => command.arg("EVAL").arg(SCRIPT),
+            By::Hash => command.arg("EVALSHA").arg(&SCRIPT.hash),
+            By::Text => command.arg("EVAL").arg(&SCRIPT.text),
         };
         command.arg(count).arg(self.keys.fence_key(self.slot));
         let mut scratch = String::new();
         for name in self.items.iter().flat_map(Item::names) {
             self.keys.declare(name, &side, &mut command, &mut scratch);
         }
-        command.arg(&side).arg(&sender.client).arg(sender.handover).arg(self.keys.stride());
+        command.arg(&side).arg(&*sender.client).arg(sender.handover).arg(self.keys.stride());
         for item in &self.items {
             match item {
                 Item::Operation(operation) => write(operation, &mut command, &mut scratch),
@@ -181,12 +174,13 @@ fn millis(duration: Duration) -> u64 {
 #[derive(Debug)]
 pub(super) struct Answers {
     values: std::vec::IntoIter<Value>,
+    misplaced: Option<Error>,
 }
 
 impl Answers {
     pub(super) fn new(value: Value) -> Result<Self, Error> {
         match value {
-            Value::Array(values) => Ok(Self { values: values.into_iter() }),
+            Value::Array(values) => Ok(Self { values: values.into_iter(), misplaced: None }),
             other => Err(unexpected(&other)),
         }
     }
@@ -291,15 +285,26 @@ impl Answers {
             7 => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
             8 => self.reason().and_then(|reason| ours(Reply::Gone(reason))),
             9 => Err(store::capacity_error(operation.name(), self.count()?)),
-            10 => Err(error::of_operation(&self.text()?)),
+            10 => {
+                let (error, reaction) = error::of_operation(&self.text()?);
+                if reaction == Reaction::Reconnect {
+                    self.misplaced = Some(error.duplicate());
+                }
+                Err(error)
+            }
             _ => Err(unexpected(&Value::Nil)),
         }
+    }
+
+    /// Why the node is not the one it was, if an operation said so.
+    pub(super) fn misplaced(self) -> Option<Error> {
+        self.misplaced
     }
 
     /// Whether an order was carried out.
     pub(super) fn done(&mut self) -> Result<(), Error> {
         match self.number()? {
-            10 => Err(error::of_operation(&self.text()?)),
+            10 => Err(error::of_operation(&self.text()?).0),
             _ => Ok(()),
         }
     }

@@ -67,7 +67,7 @@ impl Sqlite {
 
     fn over(client: Client) -> Self {
         let mut capability = Capability::full(Reach::Machine);
-        capability.inline = client.config.durability == Durability::Normal;
+        capability.gathers = client.config.durability == Durability::Normal;
         Self { client: Arc::new(client), capability }
     }
 }

@@ -33,9 +33,15 @@ local function answer(a, b, c, d, e)
   n = n + (e ~= nil and 5 or d ~= nil and 4 or c ~= nil and 3 or b ~= nil and 2 or 1)
 end
 
-local GRANTED, GRANTED_ALL, QUEUED, BUSY, RENEWED, RELEASED, NOT_YOURS, GONE, CAPACITY, FAILED =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local GRANTED, GRANTED_ALL, QUEUED, BUSY, RENEWED, RELEASED, NOT_YOURS, GONE, CAPACITY, FAILED, DONE =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local EXPIRED, NOT_OURS, BROKEN = 1, 2, 3
+
+-- A place lasts min(ttl, this) after its last ask, and so does a lease that was handed over until its first renewal.
+local HANDED_MAX_MS = 10000
+
+-- The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
+local QUEUE_MS = 2 * HANDED_MAX_MS
 
 -- The newest fence given out; read when first needed.
 local last, is_written, is_ahead

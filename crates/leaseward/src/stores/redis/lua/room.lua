@@ -47,14 +47,9 @@ local function library()
     }
   end
 
-  -- A place lasts min(ttl, 10 s) after its last ask, and so does a lease that was handed over until its first renewal.
-  local HANDED_MAX_MS = 10000
   local function handed(ttl)
     return ttl < HANDED_MAX_MS and ttl or HANDED_MAX_MS
   end
-
-  -- The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
-  local QUEUE_MS = 2 * HANDED_MAX_MS
 
   -- When the name is free of a lease: at its end, or later if its holder vanished and a delay was asked for.
   local function blocks_until(hold)

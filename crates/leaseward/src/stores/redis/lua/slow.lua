@@ -146,9 +146,8 @@ local function slow_operations()
   local SHOWN_MAX = 1000
 
   -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the
-  -- queue with its records. Read without changing anything, so that a look never hands a lease over.
-  function ops.look()
-    local key = next_key()
+  -- queue with its records.
+  local function show(key)
     local h, q, p = side .. 'h:' .. key, side .. 'q:' .. key, side .. 'p:' .. key
     local kind = call('TYPE', key).ok
     local beside = call('TYPE', h).ok
@@ -165,15 +164,22 @@ local function slow_operations()
     end
     local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
     local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
+    answer(DONE)
     answer(now, kind, call('PTTL', key), value == PLACEHOLDER and '' or value, owner)
     answer(records, places, texts)
   end
 
-  -- x how: ends leases against their holders' will; at once, or by refusing renewals.
+  -- Read without changing anything, so that a look never hands a lease over.
+  function ops.look()
+    show(next_key())
+  end
+
+  -- x how: ends leases against their holders' will; at once, or by refusing renewals. Answers what was there before.
   function ops.break_lease()
     local is_now, key = ARGV[at] == 'now', next_key()
     at = at + 1
     local room = l.enter(key)
+    show(key)
     if room.foreign then
       -- Another library's lease cannot be told to end; it can be deleted.
       if is_now then
@@ -181,7 +187,7 @@ local function slow_operations()
         room.foreign = nil
         l.settle(room)
       end
-      return answer(RELEASED)
+      return
     end
     for _, hold in ipairs(room.holds) do
       hold.letter = 'b'
@@ -194,7 +200,6 @@ local function slow_operations()
       room.holds = {}
       l.settle(room)
     end
-    answer(RELEASED)
   end
 
   return ops

@@ -1,0 +1,147 @@
+//! What stands in Redis: what others see of a lock, and that nothing is left behind.
+
+use std::time::Duration;
+
+use leaseward::{
+    LostReason, Mode,
+    store::{Ask, IfBusy, Operation, Reply, Store},
+};
+use leaseward_testkit::{Cluster, RedisServer, Skew};
+
+use crate::{
+    help::{
+        LONG, Monitor, ask, granted, keys, listen, one, open, queueing, releasing, renewing, taking,
+    },
+    steps::token,
+};
+
+const FENCE: &str = "leaseward:fence";
+
+fn shared(what: &str, who: u128) -> Operation {
+    Operation::Ask(Ask { mode: Mode::Shared, ..ask(what, who, IfBusy::Tell, LONG) })
+}
+
+fn permit(what: &str, who: u128) -> Operation {
+    let mode = Mode::Permit { capacity: 2 };
+    Operation::Ask(Ask { mode, ..ask(what, who, IfBusy::Queue, LONG) })
+}
+
+async fn all(store: &dyn Store, operations: impl IntoIterator<Item = Operation>) {
+    for operation in operations {
+        one(store, operation).await.expect("it is carried out");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exclusive_lock_is_a_string_with_an_expiry() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    granted(one(&*store, taking("a", 1)).await);
+    assert_eq!(server.cli(&["type", "lock:a"]), "string");
+    assert_eq!(server.cli(&["get", "lock:a"]), token(1).reveal());
+    let left: u128 = server.cli(&["pttl", "lock:a"]).parse().expect("it has an end");
+    assert!(left <= LONG.as_millis() && left > LONG.as_millis() / 2, "{left}");
+    assert_eq!(keys(&server), [FENCE, "leaseward:h:lock:a", "lock:a"]);
+    let bare = open(&format!("{}?prefix=", server.url())).await;
+    granted(one(&*bare, taking("b", 1)).await);
+    assert_eq!(server.cli(&["get", "b"]), token(1).reveal(), "the prefix may be empty");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_never_rewrites_the_value() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    granted(one(&*store, taking("a", 1)).await);
+    server.cli(&["pexpire", "lock:a", "10000"]);
+    let monitor = Monitor::start(&server);
+    all(&*store, [renewing("a", 1)]).await;
+    // With another TTL its record is written anew, and with a waiter it takes the long way.
+    all(&*store, [taking("a", 1), queueing("a", 2), renewing("a", 1)]).await;
+    let heard = monitor.heard(&server);
+    let on_the_lock: Vec<_> = heard.iter().filter(|line| line.contains("\"lock:a\"")).collect();
+    assert!(on_the_lock.iter().any(|line| line.contains("\"PEXPIRE\"")), "{heard:#?}");
+    assert!(!on_the_lock.iter().any(|line| line.contains("\"SET\"")), "{on_the_lock:#?}");
+    assert_eq!(server.cli(&["get", "lock:a"]), token(1).reveal());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_name_leaves_no_key() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let _pushes = listen(&*store);
+    let rounds: [&[Operation]; 6] = [
+        &[taking("a", 1), releasing("a", 1)],
+        // A waiter that came and went.
+        &[taking("a", 1), queueing("a", 2), releasing("a", 2), releasing("a", 1)],
+        // One that was served.
+        &[taking("a", 1), queueing("a", 2), releasing("a", 1), releasing("a", 2)],
+        &[shared("a", 1), shared("a", 2), releasing("a", 1), releasing("a", 2)],
+        &[shared("a", 1), queueing("a", 2), releasing("a", 1), releasing("a", 2)],
+        &[permit("a", 1), permit("a", 2), permit("a", 3), releasing("a", 1), releasing("a", 2)],
+    ];
+    for round in rounds {
+        all(&*store, round.iter().cloned()).await;
+        all(&*store, [releasing("a", 3)]).await;
+        assert_eq!(keys(&server), [FENCE], "after {round:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_but_the_fence_counter_ends_by_itself() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let store = open(&server.url()).await;
+    let delayed = Ask { lock_delay: LONG, ..ask("d", 1, IfBusy::Tell, LONG) };
+    all(&*store, [taking("a", 1), queueing("a", 2), queueing("a", 3)]).await;
+    all(&*store, [shared("b", 1), shared("b", 2), queueing("b", 3)]).await;
+    all(&*store, [permit("c", 1), permit("c", 2), permit("c", 3)]).await;
+    all(&*store, [Operation::Ask(delayed), queueing("d", 2)]).await;
+    let kept = Duration::from_secs(60);
+    let Operation::Release(release) = releasing("e", 1) else { unreachable!() };
+    let keeping = Operation::Release(leaseward::store::Release { keep: kept, ..release });
+    all(&*store, [taking("e", 1), keeping]).await;
+    let stand = keys(&server);
+    assert!(stand.len() > 15, "{stand:?}");
+    for key in stand {
+        let left: i64 = server.cli(&["pttl", &key]).parse().expect("a number");
+        assert_eq!(left == -1, key == FENCE, "{key} lasts {left} ms");
+    }
+    // Everybody has vanished. A day later nothing is left, without anybody having looked.
+    skew.set_ms(86_400_000);
+    assert_eq!(keys(&server), [FENCE]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_release_frees_nobody_elses_lock() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let store = open(&server.url()).await;
+    let before = granted(one(&*store, taking("a", 1)).await);
+    skew.set_ms(7_200_000);
+    let after = granted(one(&*store, taking("a", 2)).await);
+    assert!(after.fence() > before.fence());
+    let late = one(&*store, releasing("a", 1)).await;
+    assert!(matches!(late, Ok(Reply::NotYours(LostReason::NotOurs))), "{late:?}");
+    let late = one(&*store, renewing("a", 1)).await;
+    assert!(matches!(late, Ok(Reply::NotYours(LostReason::NotOurs))), "{late:?}");
+    assert_eq!(server.cli(&["get", "lock:a"]), token(2).reveal());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_cluster_there_is_one_counter_for_each_slot_at_most() {
+    let cluster = Cluster::start_without_replicas();
+    let store = open(&format!("redis+cluster://{}", cluster.addresses()[0])).await;
+    let names = ["plain", "{tag}:x", "{tag}:y", "a}b", "a{}b", "{", "x{y", "}{", "{{}}"];
+    for what in names {
+        all(&*store, [taking(what, 1), queueing(what, 2)]).await;
+        let (first, second) = (releasing(what, 1), releasing(what, 2));
+        all(&*store, [renewing(what, 1), first, renewing(what, 2), second]).await;
+    }
+    let mut slots: Vec<_> =
+        names.iter().map(|name| cluster.slot_of(&format!("lock:{name}"))).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    let left: Vec<_> = cluster.nodes().iter().flat_map(keys).collect();
+    assert!(left.iter().all(|key| key.ends_with(":fence")), "{left:?}");
+    assert_eq!(left.len(), slots.len(), "{left:?}");
+}

@@ -1,0 +1,12 @@
+//! The Redis store against real servers: the reference semantics, what stands in Redis, and every fault that is likely.
+//!
+//! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
+
+#[path = "../support/hand_clock.rs"]
+mod hand_clock;
+mod help;
+mod layout;
+mod reference;
+mod server_faults;
+#[path = "../support/steps.rs"]
+mod steps;

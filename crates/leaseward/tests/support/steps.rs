@@ -1,0 +1,97 @@
+//! Random operations, for comparing a store with the memory store. Shared by the tests of the stores.
+
+use std::{sync::Arc, time::Duration};
+
+use leaseward::{
+    Mode, Name, Token, Value,
+    store::{Ask, Break, IfBusy, Names, Operation, Release, Renew},
+};
+use proptest::prelude::*;
+
+pub(crate) const NAMES: [&str; 3] = ["a", "ab", "b"];
+const TOKENS: u128 = 6;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Submit { client: usize, batch: Vec<Operation> },
+    Break(Break),
+    Advance(Duration),
+    SetWallBack(Duration),
+}
+
+/// Which times occur, in milliseconds. A clock that cannot be moved, or not exactly, needs others.
+#[derive(Debug)]
+pub(crate) struct Times {
+    pub(crate) ttls: &'static [u64],
+    pub(crate) renewals: &'static [u64],
+    pub(crate) delays: &'static [u64],
+    pub(crate) keeps: &'static [u64],
+    pub(crate) advances: &'static [u64],
+    pub(crate) set_backs: &'static [u64],
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a good name")
+}
+
+pub(crate) fn token(random: u128) -> Token {
+    Token::new(random << 96 | random, Arc::from(format!("host:{random}")))
+}
+
+fn a_mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![
+        4 => Just(Mode::Exclusive),
+        3 => Just(Mode::Shared),
+        3 => (1_u32..4).prop_map(|capacity| Mode::Permit { capacity }),
+    ]
+}
+
+fn millis(choices: &'static [u64]) -> impl Strategy<Value = Duration> {
+    prop::sample::select(choices).prop_map(Duration::from_millis)
+}
+
+fn an_ask(times: &'static Times) -> impl Strategy<Value = Operation> {
+    let names = prop_oneof![
+        6 => (0..NAMES.len()).prop_map(|at| Names::from_iter([name(NAMES[at])])),
+        1 => Just(Names::from_iter([name("a"), name("b")])),
+        1 => Just(NAMES.iter().map(|text| name(text)).collect()),
+    ];
+    let value = prop::option::of(Just(Value::new("label").expect("short")));
+    let (ttl, delay) = (millis(times.ttls), millis(times.delays));
+    (names, 0..TOKENS, a_mode(), ttl, any::<bool>(), 1_u32..5, delay, value).prop_map(
+        |(names, who, mode, ttl, queue, block, lock_delay, value)| {
+            let may_queue = queue && names.len() == 1;
+            let if_busy = if may_queue { IfBusy::Queue } else { IfBusy::Tell };
+            let token = token(who + 1);
+            Operation::Ask(Ask { names, token, mode, ttl, if_busy, block, lock_delay, value })
+        },
+    )
+}
+
+fn an_operation(times: &'static Times) -> impl Strategy<Value = Operation> {
+    let whose = (0..NAMES.len(), 0..TOKENS);
+    let renewal =
+        (whose.clone(), millis(times.renewals), 0_u32..3).prop_map(|((at, who), ttl, block)| {
+            Operation::Renew(Renew { name: name(NAMES[at]), token: token(who + 1), ttl, block })
+        });
+    let release = (whose, millis(times.keeps)).prop_map(|((at, who), keep)| {
+        Operation::Release(Release { name: name(NAMES[at]), token: token(who + 1), keep })
+    });
+    prop_oneof![5 => an_ask(times), 2 => renewal, 4 => release]
+}
+
+/// A step; with no times to advance by, or to set the wall clock back by, none that does.
+pub(crate) fn a_step(times: &'static Times) -> impl Strategy<Value = Step> {
+    let batch = prop::collection::vec(an_operation(times), 1..4);
+    let submit = (0_usize..2, batch).prop_map(|(client, batch)| Step::Submit { client, batch });
+    let order = (0..NAMES.len(), any::<bool>());
+    let order = order.prop_map(|(at, now)| Step::Break(Break { name: name(NAMES[at]), now }));
+    let mut steps = vec![(12, submit.boxed()), (1, order.boxed())];
+    if !times.advances.is_empty() {
+        steps.push((3, millis(times.advances).prop_map(Step::Advance).boxed()));
+    }
+    if !times.set_backs.is_empty() {
+        steps.push((1, millis(times.set_backs).prop_map(Step::SetWallBack).boxed()));
+    }
+    prop::strategy::Union::new_weighted(steps)
+}
