@@ -114,7 +114,7 @@ impl Strong {
             return Err(refused(&refusal, &link.address));
         }
         let (connected, required) = (link.probe.replicas(), self.rule.replicas);
-        if connected < required {
+        if let Some(connected) = connected.filter(|connected| *connected < required) {
             tracing::warn!(
                 address = %link.address, connected, required,
                 "too few replicas: every lease will be refused until more are connected"
