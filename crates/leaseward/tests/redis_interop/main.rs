@@ -1,0 +1,8 @@
+//! The Redis store beside the lock libraries that people already run, on one key.
+#![cfg(feature = "redis")]
+
+mod both_ways;
+mod contention;
+mod help;
+mod theirs;
+mod waiting;
