@@ -4,5 +4,6 @@
 mod both_ways;
 mod contention;
 mod help;
+mod operators;
 mod theirs;
 mod waiting;

@@ -35,11 +35,12 @@ local function break_lease()
   local room = l.enter(key)
   if room.foreign then
     -- Another library's lease cannot be told to end; it can be deleted.
-    if is_now then
-      call('DEL', key)
-      room.foreign = nil
-      l.settle(room)
+    if not is_now then
+      return answer(BUSY)
     end
+    call('DEL', key)
+    room.foreign = nil
+    l.settle(room)
     return answer(RELEASED)
   end
   for _, hold in ipairs(room.holds) do
