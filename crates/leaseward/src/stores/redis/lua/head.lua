@@ -37,6 +37,9 @@ local GRANTED, GRANTED_ALL, QUEUED, BUSY, RENEWED, RELEASED, NOT_YOURS, GONE, CA
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local EXPIRED, NOT_OURS, BROKEN = 1, 2, 3
 
+-- By key: what was known of clients of other libraries on a name that was released in this call, with nobody waiting.
+local left_behind
+
 -- The newest fence given out; read when first needed.
 local last, is_written, is_ahead
 local function last_fence()

@@ -19,7 +19,8 @@ local function look()
   if beside == 'hash' then
     records = call('HGETALL', h)
   elseif beside == 'string' then
-    records = { '', call('GET', h) }
+    local record = call('GET', h)
+    records = { '', string.match(record, '^f%d+ %d+ (.*)$') or record }
   end
   local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
   local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}

@@ -35,7 +35,7 @@ local function ask_slowly(ask, key, may_queue)
     return l.standing(room, QUEUED, ahead, fence)
   end
   local waiting = l.waiters(room)
-  if waiting == 0 and l.admits(room, ask.mode, ask.cap) then
+  if waiting == 0 and not room.open and l.admits(room, ask.mode, ask.cap) then
     local given = l.grant(room, ask, ask.ttl)
     return answer(GRANTED, given.first, given.count, given.slot, 0)
   end
@@ -43,6 +43,9 @@ local function ask_slowly(ask, key, may_queue)
     return l.standing(room, BUSY, waiting)
   end
   l.keep_place(room, ask)
+  if waiting == 0 and room.open and handover == 'never' then
+    l.wake(room, client)
+  end
   l.standing(room, QUEUED, waiting, fence)
 end
 
@@ -58,7 +61,7 @@ local function ask(letter)
     at = at + 4
   end
   local h = side .. 'h:' .. key
-  if mode == 'x' and call('EXISTS', key, h, side .. 'q:' .. key) == 0 then
+  if mode == 'x' and not left_behind and call('EXISTS', key, h, side .. 'q:' .. key) == 0 then
     local first = reserve(count)
     local length = delay == 0 and ttl or tonumber(ttl) + delay
     call('SET', key, token, 'PX', ttl)
@@ -126,7 +129,7 @@ local function renew()
     end
     -- Written even if it changes nothing: what waits for replicas waits for a write.
     call('PEXPIRE', h, left)
-    waiting = call('ZCARD', side .. 'q:' .. key)
+    waiting = call('ZCARD', side .. 'q:' .. key) + (handover == 'never' and 1 or 0)
   else
     local l = lib()
     local room = l.enter(key)
@@ -141,7 +144,7 @@ local function renew()
     hold.ttl = tonumber(ttl)
     hold.expires = math.max(hold.expires, now + hold.ttl * 1000)
     l.keep(room, hold)
-    waiting = l.waiters(room)
+    waiting = hold.mode == 'x' and l.rivals(room) or l.waiters(room)
   end
   if count > 0 and waiting == 0 then
     return answer(RENEWED, waiting, reserve(count), count)
@@ -200,7 +203,7 @@ local function release()
   local token, keep, key = ARGV[at], ARGV[at + 1], next_key()
   at = at + 2
   local h = side .. 'h:' .. key
-  if keep == '0' then
+  if keep == '0' and handover ~= 'never' then
     local values = call('MGET', key, h)
     local letter = values[2] and byte(values[2])
     if values[1] == token and (letter == 115 or letter == 100) and call('EXISTS', side .. 'q:' .. key) == 0 then
