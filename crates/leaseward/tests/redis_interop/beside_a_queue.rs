@@ -17,24 +17,30 @@ use super::help::{PATIENCE, Server};
 
 /// Clients of ours with tasks that always wait for one name.
 struct Crowd {
-    stop: Arc<AtomicBool>,
-    entries: Arc<AtomicU64>,
+    book: Arc<Book>,
     tasks: JoinSet<()>,
+}
+
+/// What they are told, and what came of it.
+#[derive(Default)]
+struct Book {
+    stop: AtomicBool,
+    entries: AtomicU64,
+    max_wait_ms: AtomicU64,
 }
 
 impl Crowd {
     async fn start(server: &Server, setting: &Setting) -> Self {
-        let (stop, entries) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let book = Arc::<Book>::default();
         let mut tasks = JoinSet::new();
         for _ in 0..setting.clients {
             let url = format!("{}&handover={}", server.our_url(), setting.handover);
             let locks = leaseward::connect(&url).await.expect("the server is there");
             for _ in 0..setting.tasks {
-                let work = work(locks.clone(), setting.hold, stop.clone(), entries.clone());
-                tasks.spawn(work);
+                tasks.spawn(work(locks.clone(), setting.hold, book.clone()));
             }
         }
-        Self { stop, entries, tasks }
+        Self { book, tasks }
     }
 
     /// Ours, who have seen the other client hold the name.
@@ -49,30 +55,33 @@ impl Crowd {
 
     /// How often they come in within a second.
     async fn rate(&self, during: impl Future<Output = ()>) -> f64 {
-        let (before, begin) = (self.entries.load(Ordering::Relaxed), Instant::now());
+        let (before, begin) = (self.book.entries.load(Ordering::Relaxed), Instant::now());
         during.await;
-        let entries = self.entries.load(Ordering::Relaxed) - before;
+        let entries = self.book.entries.load(Ordering::Relaxed) - before;
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
         let entries = entries as f64;
         entries / begin.elapsed().as_secs_f64()
     }
 
     async fn end(mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.book.stop.store(true, Ordering::Relaxed);
         while let Some(outcome) = self.tasks.join_next().await {
             outcome.expect("nobody panicked");
         }
     }
 }
 
-async fn work(locks: Locks, hold: Duration, stop: Arc<AtomicBool>, entries: Arc<AtomicU64>) {
+async fn work(locks: Locks, hold: Duration, book: Arc<Book>) {
     let lock = locks.lock("a");
-    while !stop.load(Ordering::Relaxed) {
+    while !book.stop.load(Ordering::Relaxed) {
+        let begin = Instant::now();
         let guard = lock.acquire().await.expect("it comes free");
+        let wait_ms = begin.elapsed().as_millis().try_into().expect("not that long");
+        book.max_wait_ms.fetch_max(wait_ms, Ordering::Relaxed);
         if !hold.is_zero() {
             tokio::time::sleep(hold).await;
         }
-        entries.fetch_add(1, Ordering::Relaxed);
+        book.entries.fetch_add(1, Ordering::Relaxed);
         guard.release().await.expect("the server is there");
     }
 }
@@ -90,39 +99,30 @@ async fn measure(setting: &Setting, run: Duration) {
     let server = Server::start().await;
     let mut peer = Peer::start(setting.library, &server.url()).await;
     let crowd = Crowd::behind(&mut peer, &server, setting).await;
-    let for_ms = run.as_millis();
+    let (for_ms, hold_ms) = (run.as_millis(), setting.hold.as_millis());
+    let order = json!({
+        "do": "loop", "key": "a", "ttl_ms": 60_000, "for_ms": for_ms, "hold_ms": hold_ms,
+    });
     let mut report = json!(null);
-    let rate = crowd
-        .rate(async {
-            let order = json!({ "do": "loop", "key": "a", "ttl_ms": 60_000, "for_ms": for_ms });
-            report = peer.call(order, run + PATIENCE).await;
-        })
-        .await;
-    let alone = Duration::from_secs(1);
+    let rate = crowd.rate(async { report = peer.call(order, run + PATIENCE).await }).await;
+    let max_wait_ms = crowd.book.max_wait_ms.load(Ordering::Relaxed);
     crowd.end().await;
     // The same without anybody else, on another server.
     let server = Server::start().await;
     let crowd = Crowd::start(&server, setting).await;
-    let undisturbed = crowd.rate(tokio::time::sleep(alone)).await;
+    let alone = crowd.rate(tokio::time::sleep(run / 10)).await;
     crowd.end().await;
-    let waits = report["waits_ms"].as_array().expect("a list");
-    let mut waits: Vec<_> = waits.iter().filter_map(serde_json::Value::as_f64).collect();
-    let first = waits.first().copied();
-    waits.sort_by(f64::total_cmp);
-    let ms = |wait: Option<f64>| wait.map_or("-".to_owned(), |wait| format!("{wait:.0}"));
+    let first = report["waits_ms"][0].as_f64();
     println!(
-        "{:<14} {:<7} {}x{} hold {}ms | entries {:>4} first {:>5} ms median {:>5} max {:>6} | ours {:>6.0}/s of {:>6.0}/s",
+        "{:<12} {:<7} {} x {}, {hold_ms} ms | {:>5} entries, first after {} ms, longest wait {:.0} ms \
+         | ours {rate:.0}/s (alone {alone:.0}/s), longest wait {max_wait_ms} ms",
         format!("{:?}", setting.library),
         setting.handover,
         setting.clients,
         setting.tasks,
-        setting.hold.as_millis(),
-        waits.len(),
-        ms(first),
-        ms(waits.get(waits.len() / 2).copied()),
-        ms(report["max_wait_ms"].as_f64()),
-        rate,
-        undisturbed,
+        report["acquired"],
+        first.map_or("-".to_owned(), |first| format!("{first:.0}")),
+        report["max_wait_ms"].as_f64().unwrap_or(f64::NAN),
     );
 }
 
