@@ -63,11 +63,12 @@ local function library()
   local QUEUE_MS = 2 * HANDED_MAX_MS
 
   -- Clients of other libraries poll: to them a name with a queue of ours never looks free. Where one held it within the
-  -- last minute, releases leave the key free for a fifth of all time, in moments of 10 to 100 ms: shorter ones would
-  -- cost more in going back and forth than in waiting, longer ones are longer than anybody's pause between attempts.
+  -- last minute, releases leave the key free for a fifth of all time. The moments grow with the time since it was there,
+  -- because moments of one length at one pace are missed for ever by whoever polls at the same pace: from 10 ms, below
+  -- which going back and forth costs more than waiting, to 200 ms, which is as long as most pause between attempts.
   -- With `handover=never` each release does, until the first in line has been told. What is known of them stands in the
   -- record of whoever of ours holds the name, else beside the places in the queue.
-  local SEEN_US, SHARE, OPEN_MIN_US, OPEN_MAX_US = 60000000, 4, 10000, 100000
+  local SEEN_US, GROWTH, SHARE, OPEN_MIN_US, OPEN_MAX_US = 60000000, 8, 4, 10000, 200000
 
   local function is_recent(seen)
     return seen and now - seen.seen <= SEEN_US
@@ -342,8 +343,9 @@ local function library()
     if not is_recent(seen) then
       return 0
     end
-    local share = math.min((now - math.max(seen.seen, seen.open)) / SHARE, OPEN_MAX_US)
-    return share >= OPEN_MIN_US and share - share % 1000 or 0
+    local moment = math.min((now - seen.seen) / GROWTH, OPEN_MAX_US)
+    local is_owed = moment >= OPEN_MIN_US and now - math.max(seen.seen, seen.open) >= SHARE * moment
+    return is_owed and moment - moment % 1000 or 0
   end
 
   -- Has a client ask once the key has been free for long enough.
