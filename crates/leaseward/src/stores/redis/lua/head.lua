@@ -20,7 +20,7 @@
 
 local PLACEHOLDER = 'leaseward:held-by-several'
 
-local call, byte, sub = redis.call, string.byte, string.sub
+local call, byte, sub, format = redis.call, string.byte, string.sub, string.format
 local side, client, handover, stride = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -46,6 +46,13 @@ local QUEUE_MS = 2 * HANDED_MAX_MS
 -- By key: what was known of clients of other libraries on a name that was released in this call, with nobody waiting.
 local left_behind
 
+-- Microseconds as text. In halves: numbers are floating here, which take long to print whole, and an integer may have no
+-- more than 32 bits where Redis runs on Windows.
+local function text(micros)
+  local low = micros % 10000000
+  return format('%d%07d', (micros - low) / 10000000, low)
+end
+
 -- The newest fence given out; read when first needed.
 local last, is_written, is_ahead
 local function last_fence()
@@ -66,17 +73,20 @@ local function reserve(count)
   if is_written then
     is_ahead = true
   else
-    call('SET', KEYS[1], string.format('%.0f', last))
+    call('SET', KEYS[1], text(last))
     is_written = true
   end
   return first
 end
 
--- The record of an exclusive lease. 's' is sound, 'd' sound with a delay, 'b' broken, 'k' kept for its minimum hold.
--- Letter and TTL come first: one comparison tells a renewal that there is nothing to look at.
+-- The record of an exclusive lease. Its letter: 's' sound, and nothing to look at; 'd' sound, but it asked for a delay, or
+-- somebody has queued behind it, or it lasts longer than its TTL; 'b' broken; 'k' kept for its minimum hold. Letter and
+-- TTL come first: one comparison tells a renewal that there is nothing to look at. All fields are texts.
+local now_text
 local function record(letter, ttl, first, count, delay, token, value)
-  return letter .. ttl .. ' ' .. string.format('%.0f', first) .. ' ' .. count .. ' ' .. delay .. ' '
-    .. string.format('%.0f', now) .. ' ' .. token .. '\n' .. value
+  now_text = now_text or text(now)
+  return letter .. ttl .. ' ' .. text(first) .. ' ' .. count .. ' ' .. delay .. ' ' .. now_text .. ' ' .. token .. '\n'
+    .. value
 end
 
 -- Operations take their fields from `ARGV` at `at` and their keys from `KEYS` at `k`.

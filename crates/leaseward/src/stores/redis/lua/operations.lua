@@ -17,8 +17,11 @@ local function join(token, ttl, value, key, h, q)
   local number = call('HINCRBY', p, '!s', 1)
   local length = tonumber(ttl)
   local expires = now + (length < HANDED_MAX_MS and length or HANDED_MAX_MS) * 1000
+  if byte(values[2]) == 115 then
+    call('SETRANGE', h, 0, 'd')
+  end
   call('ZADD', q, number, token)
-  call('HSET', p, token, string.format('x 0 %s 1 0 %.0f %.0f %s\n', ttl, now, expires, client) .. value)
+  call('HSET', p, token, 'x 0 ' .. ttl .. ' 1 0 ' .. text(now) .. ' ' .. text(expires) .. ' ' .. client .. '\n' .. value)
   -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
   if ahead == 0 or number % 8 == 0 then
     call('PEXPIRE', q, QUEUE_MS)
@@ -42,19 +45,20 @@ local function pass_on(key, h, q, to)
   if mode ~= 'x' or tonumber(expires) <= now then
     return false
   end
+  local waiting = call('ZCARD', q) - 1
   local given = math.min(tonumber(ttl), HANDED_MAX_MS)
   local first = reserve(tonumber(count))
+  local letter = (waiting > 0 or delay ~= '0') and 'd' or 's'
   call('SET', key, to, 'PX', given)
-  call('SET', h, record(delay == '0' and 's' or 'd', ttl, first, count, delay, to, value), 'PX', given + delay)
+  call('SET', h, record(letter, ttl, first, count, delay, to, value), 'PX', given + delay)
   call('ZREM', q, to)
-  local waiting = call('ZCARD', q)
   if waiting == 0 then
     call('DEL', p)
   else
     call('HDEL', p, to)
   end
   call('PUBLISH', 'leaseward:c:' .. owner,
-    string.format('G %.0f %s %d -1 %d ', first, count, given, waiting) .. to .. '\n' .. key)
+    format('G %s %s %d -1 %d ', text(first), count, given, waiting) .. to .. '\n' .. key)
   return true
 end
 
@@ -62,26 +66,26 @@ end
 -- A|Q token ttl_ms value mode capacity count delay_ms: anything else.
 local function ask(letter)
   local token, ttl, value, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], next_key()
-  local mode, cap, count, delay = 'x', 0, 1, 0
+  local mode, cap, count, delay = 'x', '0', '1', '0'
   at = at + 3
   if letter == 65 or letter == 81 then
-    mode, cap, count, delay =
-      ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+    mode, cap, count, delay = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     at = at + 4
   end
   local h, q = side .. 'h:' .. key, side .. 'q:' .. key
-  if mode == 'x' and not left_behind and call('EXISTS', key, h, q) == 0 then
-    local first = reserve(count)
-    local length = delay == 0 and ttl or tonumber(ttl) + delay
+  if mode == 'x' and delay == '0' and not left_behind and call('EXISTS', key, h, q) == 0 then
+    local fences = count == '1' and 1 or tonumber(count)
+    local first = reserve(fences)
     call('SET', key, token, 'PX', ttl)
-    call('SET', h, record(delay == 0 and 's' or 'd', ttl, first, count, delay, token, value), 'PX', length)
-    return answer(GRANTED, first, count, -1, 0)
+    call('SET', h, record('s', ttl, first, count, '0', token, value), 'PX', ttl)
+    return answer(GRANTED, first, fences, -1, 0)
   end
   if letter == 113 and join(token, ttl, value, key, h, q) then
     return
   end
   slow().ask({
-    token = token, ttl = tonumber(ttl), value = value, mode = mode, cap = cap, count = count, delay = delay,
+    token = token, ttl = tonumber(ttl), value = value, mode = mode, cap = tonumber(cap), count = tonumber(count),
+    delay = tonumber(delay),
   }, key, letter == 81 or letter == 113)
 end
 
@@ -94,14 +98,10 @@ local function renew()
   local start = 's' .. ttl .. ' '
   local waiting
   if values[1] == token and values[2] and sub(values[2], 1, #start) == start then
-    local left, length = call('PTTL', key), tonumber(ttl)
-    if left < length then
-      call('PEXPIRE', key, ttl)
-      left = length
-    end
-    -- Written even if it changes nothing: what waits for replicas waits for a write.
-    call('PEXPIRE', h, left)
-    waiting = call('ZCARD', side .. 'q:' .. key) + (handover == 'never' and 1 or 0)
+    -- Both are written whatever comes of it: what waits for replicas waits for a write.
+    call('PEXPIRE', key, ttl)
+    call('PEXPIRE', h, ttl)
+    waiting = handover == 'never' and 1 or 0
   else
     waiting = slow().renew(token, tonumber(ttl), key)
     if not waiting then
@@ -123,7 +123,7 @@ local function release()
     local values = call('MGET', key, h)
     local letter = values[2] and byte(values[2])
     if values[1] == token and (letter == 115 or letter == 100) then
-      local to = call('ZRANGE', q, 0, 0)[1]
+      local to = letter == 100 and call('ZRANGE', q, 0, 0)[1]
       if not to then
         call('DEL', key, h)
         return answer(RELEASED)

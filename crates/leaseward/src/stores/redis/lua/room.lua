@@ -16,17 +16,23 @@ local function library()
     return {
       strangers = seen and { seen = tonumber(seen), open = tonumber(open) } or false,
       token = token, mode = 'x', cap = 0, slot = -1, letter = letter == 'd' and 's' or letter,
+      is_plain = not seen and letter == 's',
       ttl = tonumber(ttl), first = tonumber(first), count = tonumber(count), delay = tonumber(delay),
       since = tonumber(since), value = value,
     }
   end
 
-  local function write_exclusive(hold)
-    local letter = (hold.letter == 's' and hold.delay > 0) and 'd' or hold.letter
-    local text = letter .. hold.ttl .. ' ' .. string.format('%.0f', hold.first) .. ' ' .. hold.count .. ' ' .. hold.delay
-      .. ' ' .. string.format('%.0f', hold.since) .. ' ' .. hold.token .. '\n' .. hold.value
+  local function write_exclusive(room, hold)
+    local letter = hold.letter
+    hold.is_plain = letter == 's' and hold.delay == 0 and not hold.strangers
+      and hold.expires <= now + hold.ttl * 1000 and call('EXISTS', room.q) == 0
+    if letter == 's' and not hold.is_plain then
+      letter = 'd'
+    end
     local seen = hold.strangers
-    return seen and string.format('f%.0f %.0f ', seen.seen, seen.open) .. text or text
+    return (seen and 'f' .. text(seen.seen) .. ' ' .. text(seen.open) .. ' ' or '')
+      .. format('%s%d %s %d %d %s ', letter, hold.ttl, text(hold.first), hold.count, hold.delay, text(hold.since))
+      .. hold.token .. '\n' .. hold.value
   end
 
   local function read_shared(token, text)
@@ -40,8 +46,8 @@ local function library()
   end
 
   local function write_shared(hold)
-    return string.format('%s %s %d %d %d %.0f %d %d %.0f %.0f\n', hold.letter, hold.mode, hold.cap, hold.slot, hold.ttl,
-      hold.first, hold.count, hold.delay, hold.since, hold.expires) .. hold.value
+    return format('%s %s %d %d %d %s %d %d %s %s\n', hold.letter, hold.mode, hold.cap, hold.slot, hold.ttl,
+      text(hold.first), hold.count, hold.delay, text(hold.since), text(hold.expires)) .. hold.value
   end
 
   local function read_place(token, text)
@@ -80,7 +86,7 @@ local function library()
 
   local function note_open(room)
     local seen = room.strangers
-    call('HSET', room.p, '!f', string.format('%.0f', seen.seen), '!o', string.format('%.0f', seen.open))
+    call('HSET', room.p, '!f', text(seen.seen), '!o', text(seen.open))
   end
 
   -- When the name is free of a lease: at its end, or later if its holder vanished and a delay was asked for.
@@ -205,7 +211,7 @@ local function library()
   function lib.keep(room, hold)
     if hold.mode == 'x' then
       call('PEXPIRE', room.key, ms_until(hold.expires))
-      call('SET', room.h, write_exclusive(hold), 'PX', ms_until(blocks_until(hold)))
+      call('SET', room.h, write_exclusive(room, hold), 'PX', ms_until(blocks_until(hold)))
     else
       call('HSET', room.h, hold.token, write_shared(hold))
       keep_placeholder(room)
@@ -234,7 +240,7 @@ local function library()
     room.holds[#room.holds + 1] = hold
     if hold.mode == 'x' then
       call('SET', room.key, hold.token, 'PX', ttl)
-      call('SET', room.h, write_exclusive(hold), 'PX', ttl + hold.delay)
+      call('SET', room.h, write_exclusive(room, hold), 'PX', ttl + hold.delay)
     else
       call('HSET', room.h, hold.token, write_shared(hold))
       keep_placeholder(room)
@@ -266,10 +272,15 @@ local function library()
       call('ZADD', room.q, call('HINCRBY', room.p, '!s', 1), ask.token)
       since = now
     end
-    call('HSET', room.p, ask.token, string.format('%s %d %d %d %d %.0f %.0f %s\n', ask.mode, ask.cap, ask.ttl, ask.count,
-      ask.delay, since, now + handed(ask.ttl) * 1000, client) .. ask.value)
+    call('HSET', room.p, ask.token, format('%s %d %d %d %d %s %s %s\n', ask.mode, ask.cap, ask.ttl, ask.count, ask.delay,
+      text(since), text(now + handed(ask.ttl) * 1000), client) .. ask.value)
+    local hold = room.holds[1]
+    if hold and hold.is_plain then
+      call('SETRANGE', room.h, 0, 'd')
+      hold.is_plain = false
+    end
     if room.foreign then
-      call('HSET', room.p, '!f', string.format('%.0f', now))
+      call('HSET', room.p, '!f', text(now))
     elseif room.open then
       note_open(room)
     end
@@ -324,7 +335,7 @@ local function library()
       end
       local hold = lib.grant(room, place, handed(place.ttl))
       lib.drop_place(room, place.token)
-      push(place.client, string.format('G %.0f %d %d %d %d ', hold.first, hold.count, handed(place.ttl), hold.slot,
+      push(place.client, format('G %s %d %d %d %d ', text(hold.first), hold.count, handed(place.ttl), hold.slot,
         lib.waiters(room)) .. place.token .. '\n' .. room.key)
     end
   end

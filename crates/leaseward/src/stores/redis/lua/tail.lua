@@ -26,6 +26,6 @@ while at <= #ARGV do
 end
 
 if is_ahead then
-  call('SET', KEYS[1], string.format('%.0f', last))
+  call('SET', KEYS[1], text(last))
 end
 return out
