@@ -26,9 +26,9 @@ pub(crate) fn run(args: &[OsString]) -> Result<(), Failure> {
     )
 }
 
-/// Measures everything into a file.
+/// Measures everything, also what takes minutes, into a file.
 pub(crate) fn to_file(path: &Path) -> Result<(), Failure> {
-    measure(&Workspace::load()?, ["--out".as_ref(), path.as_os_str()])
+    measure(&Workspace::load()?, ["--full".as_ref(), "--out".as_ref(), path.as_os_str()])
 }
 
 fn measure<'a>(

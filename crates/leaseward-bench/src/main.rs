@@ -6,9 +6,12 @@
 mod child;
 mod measure;
 mod raw_sqlite;
+mod redis;
 mod report;
 mod row;
 mod rows;
+mod standby;
+mod stats;
 mod tasks;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -28,6 +31,7 @@ Groups (all if none is named):
 const OPTIONS: &str = "
 Options:
       --quick        fewer and shorter rounds: for a first look, not for a report
+      --full         also the rows that take minutes each
       --rounds N     rounds of each row (5; 2 with --quick)
       --only TEXT    only rows whose name contains this
       --json         JSON on stdout instead of the table
@@ -63,7 +67,7 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
     let mut args = Args {
         groups: Vec::new(),
         only: String::new(),
-        size: Size { is_quick: false },
+        size: Size { is_quick: false, is_full: false },
         rounds: None,
         json: false,
         out: None,
@@ -72,6 +76,7 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
     while let Some(arg) = parser.next()? {
         match arg {
             Long("quick") => args.size.is_quick = true,
+            Long("full") => args.size.is_full = true,
             Long("rounds") => args.rounds = Some(parser.value()?.parse()?),
             Long("only") => args.only = parser.value()?.string()?,
             Long("json") => args.json = true,
@@ -105,7 +110,7 @@ fn run(args: &Args) -> ExitCode {
             continue;
         }
         for row in (group.rows)() {
-            if row.name.contains(&args.only) {
+            if row.name.contains(&args.only) && (args.size.is_full || !row.is_long) {
                 measured.push(measure::measure(row, rounds, args.size));
             }
         }

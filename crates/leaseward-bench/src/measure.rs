@@ -1,6 +1,6 @@
 //! Runs rows: every contender once a round, in turn, so that whatever else the machine does hits all of them alike.
 
-use crate::row::{Role, Row, Size, Target};
+use crate::row::{Contender, Role, Row, Size, Target};
 
 /// Values of one figure by one contender, one a round.
 pub(crate) struct Series(Vec<f64>);
@@ -84,8 +84,8 @@ pub(crate) fn measure(mut row: Row, rounds: usize, size: Size) -> Measured {
 }
 
 impl Measured {
-    fn series(&self, role: Role, figure: usize) -> Option<&Series> {
-        let at = self.row.contenders.iter().position(|contender| contender.role == role)?;
+    fn series(&self, is_it: impl Fn(&Contender) -> bool, figure: usize) -> Option<&Series> {
+        let at = self.row.contenders.iter().position(is_it)?;
         match &self.outcomes[at] {
             Outcome::Measured(series) => series.get(figure),
             Outcome::Skipped(_) => None,
@@ -93,11 +93,12 @@ impl Measured {
     }
 
     pub(crate) fn ours(&self, figure: usize) -> Option<&Series> {
-        self.series(Role::Ours, figure)
+        self.series(|contender| contender.role == Role::Ours, figure)
     }
 
+    /// What ratios are taken to: the first of the raw limits.
     pub(crate) fn raw(&self, figure: usize) -> Option<&Series> {
-        self.series(Role::Raw, figure)
+        self.series(|contender| contender.role == Role::Raw, figure)
     }
 
     /// Whether a target is met; `None` if what it needs was not measured.
@@ -111,6 +112,10 @@ impl Measured {
             Target::RatioAtLeast(least) => ratio()? >= least,
             Target::MoreByAtMost(most) => {
                 ours.against(self.raw(figure)?, |mine, theirs| mine - theirs).median() <= most
+            }
+            Target::TimesAtLeast(whom, least) => {
+                let them = self.series(|contender| contender.name == whom, figure)?;
+                ours.ratio_to(them).median() >= least
             }
         })
     }
@@ -129,11 +134,13 @@ mod tests {
             .ours("ours", move |_| Ok(vec![ours.next().expect("three rounds")]))
             .raw("raw", move |_| Ok(vec![raw.next().expect("three rounds")]))
             .peer("gone", |_| Err("not installed".into()));
-        let measured = measure(row, 3, Size { is_quick: true });
+        let measured = measure(row, 3, Size { is_quick: true, is_full: false });
         assert_eq!(measured.is_met(0, Target::RatioAtMost(10.0)), Some(true));
         assert_eq!(measured.is_met(0, Target::RatioAtMost(9.9)), Some(false));
         assert_eq!(measured.is_met(0, Target::AtMost(12.0)), Some(true));
         assert_eq!(measured.is_met(0, Target::MoreByAtMost(9.0)), Some(false));
+        assert_eq!(measured.is_met(0, Target::TimesAtLeast("raw", 10.0)), Some(true));
+        assert_eq!(measured.is_met(0, Target::TimesAtLeast("gone", 1.0)), None);
         assert!(matches!(measured.outcomes[2], Outcome::Skipped(_)));
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     measure::{Measured, Outcome, Series},
-    row::{Role, Target, Unit},
+    row::{Figure, Role, Target, Unit},
 };
 
 const HEAD: [&str; 7] = ["", "", "median", "min–max", "to raw", "target", ""];
@@ -27,6 +27,9 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
         name => format!("{}, {name}", measured.row.name),
     };
     for (contender, outcome) in measured.row.contenders.iter().zip(&measured.outcomes) {
+        if is_left_out(contender.role, figure, outcome, at) {
+            continue;
+        }
         let title = std::mem::take(&mut title);
         let who = match contender.role {
             Role::Ours => contender.name.to_owned(),
@@ -50,8 +53,10 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
         };
         let ratio = measured
             .raw(at)
-            .filter(|_| contender.role != Role::Raw)
-            .map_or(String::new(), |raw| format!("{:.2}×", series.ratio_to(raw).median()));
+            .filter(|raw| !std::ptr::eq(*raw, series))
+            .map(|raw| series.ratio_to(raw).median())
+            .filter(|ratio| ratio.is_finite())
+            .map_or(String::new(), |ratio| format!("{ratio:.2}×"));
         let ours = contender.role == Role::Ours;
         let (target, verdict) =
             if ours { judged(measured, at, &figure.targets) } else { Default::default() };
@@ -64,6 +69,17 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
             target,
             verdict,
         ]);
+    }
+}
+
+/// Faults are listed for ours and for those who had any; that somebody was skipped, once.
+fn is_left_out(role: Role, figure: &Figure, outcome: &Outcome, at: usize) -> bool {
+    match outcome {
+        Outcome::Measured(series) => {
+            let is_fault = matches!(figure.targets[..], [Target::AtMost(0.0)]);
+            is_fault && role != Role::Ours && series[at].max() == 0.0
+        }
+        Outcome::Skipped(_) => at > 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is measured: rows of figures, who is measured, and what is to be reached.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// One experiment, run by every contender in turn, round after round.
 pub(crate) struct Row {
@@ -12,6 +12,8 @@ pub(crate) struct Row {
     pub(crate) contenders: Vec<Contender>,
     /// Rounds if not the usual number: for experiments that take long.
     pub(crate) rounds_max: usize,
+    /// Takes so long that it has to be asked for with `--full`.
+    pub(crate) is_long: bool,
 }
 
 /// One number an experiment yields.
@@ -44,6 +46,8 @@ pub(crate) enum Target {
     RatioAtLeast(f64),
     /// More than the raw limit of the same round by this much at most.
     MoreByAtMost(f64),
+    /// Times a contender of this name, of the same round.
+    TimesAtLeast(&'static str, f64),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -68,6 +72,7 @@ pub(crate) type Run = Box<dyn FnMut(Size) -> Result<Vec<f64>, String>>;
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) is_quick: bool,
+    pub(crate) is_full: bool,
 }
 
 impl Size {
@@ -75,12 +80,23 @@ impl Size {
     pub(crate) fn times(self, full: u32) -> u32 {
         if self.is_quick { (full / 5).max(1) } else { full }
     }
+
+    /// So long, or a third of it in a quick run.
+    pub(crate) fn span(self, full: Duration) -> Duration {
+        if self.is_quick { full / 3 } else { full }
+    }
 }
 
 impl Row {
     pub(crate) fn new(name: &'static str, unit: Unit, targets: &[Target]) -> Self {
         let figure = Figure { name: "", unit, targets: targets.to_vec() };
-        Self { name, figures: vec![figure], contenders: Vec::new(), rounds_max: usize::MAX }
+        Self {
+            name,
+            figures: vec![figure],
+            contenders: Vec::new(),
+            rounds_max: usize::MAX,
+            is_long: false,
+        }
     }
 
     /// Names the first figure.
@@ -97,6 +113,11 @@ impl Row {
 
     pub(crate) fn rounds_max(mut self, rounds: usize) -> Self {
         self.rounds_max = rounds;
+        self
+    }
+
+    pub(crate) fn long(mut self) -> Self {
+        self.is_long = true;
         self
     }
 
@@ -176,6 +197,7 @@ impl fmt::Display for Target {
             Self::RatioAtMost(most) => write!(f, "≤ {}×", show(most)),
             Self::RatioAtLeast(least) => write!(f, "≥ {}×", show(least)),
             Self::MoreByAtMost(most) => write!(f, "≤ raw + {}", show(most)),
+            Self::TimesAtLeast(whom, least) => write!(f, "≥ {}× {whom}", show(least)),
         }
     }
 }

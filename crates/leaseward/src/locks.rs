@@ -234,7 +234,9 @@ impl Locks {
         };
         let from = match renewal.evidence {
             store::Evidence::Sent(moment) => moment,
-            store::Evidence::ThisRequest | store::Evidence::LargerFence => sent,
+            store::Evidence::ThisRequest
+            | store::Evidence::LargerFence
+            | store::Evidence::Unproven => sent,
         };
         let deadline = claim::deadline_from(from, renewal.ttl);
         let spec: Spec = crate::options::Options::new(handle.mode())

@@ -3,6 +3,7 @@
 
 mod leases;
 mod memory;
+mod redis;
 mod sqlite;
 mod tool;
 
@@ -27,12 +28,21 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "the embedded store, beside raw transactions and file locks",
         rows: sqlite::rows,
     },
+    Group {
+        name: "redis",
+        what: "the Redis store, beside raw requests and the lock libraries people run",
+        rows: redis::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
 pub(crate) const PARTS: &[Part] = &[
     leases::HOLDER,
     leases::SLEEPERS,
+    redis::HOLD,
+    redis::NOW,
+    redis::PAIRS,
+    redis::TURNS,
     sqlite::TURNS,
     sqlite::FLOCK_TURNS,
     sqlite::BUSY,

@@ -17,6 +17,7 @@ use crate::{
         Target::{AtLeast, AtMost, RatioAtLeast},
         Unit,
     },
+    stats::{now, quantile},
     tasks::{self, Threads},
 };
 
@@ -178,17 +179,6 @@ fn given(args: &[String]) -> Result<(PathBuf, u32), String> {
         [path, number] => Ok((path.into(), number.parse().map_err(|_| "no number")?)),
         _ => Err("a file and a number?".into()),
     }
-}
-
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let at = (share * sorted.len() as f64) as usize;
-    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
-}
-
-/// Nanoseconds on a clock that all processes of the machine share.
-fn now() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// Two processes take turns; how long from one's release until the other has it, p50 and p99.

@@ -37,7 +37,7 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 /// The tool, built beside this program.
-fn tool() -> Result<PathBuf, String> {
+pub(super) fn tool() -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let tool = this.with_file_name("leaseward");
     if Path::exists(&tool) { Ok(tool) } else { Err(format!("`{}` is not built", tool.display())) }

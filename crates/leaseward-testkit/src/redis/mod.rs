@@ -306,6 +306,22 @@ impl RedisServer {
         });
     }
 
+    /// Waits until that many replicas have acknowledged what it wrote: `WAIT` answers for them from then on. A new replica
+    /// counts as online before, and sends its first acknowledgement up to a second later.
+    ///
+    /// # Panics
+    /// If they do not within [`PATIENCE`].
+    pub fn wait_for_replicas(&self, count: usize) {
+        // A write that every node of a cluster takes, and that changes nothing.
+        self.cli(&["function", "flush"]);
+        eventually("the replicas acknowledge", PATIENCE, || {
+            let info = self.info("replication");
+            let written = format!("offset={},", info["master_repl_offset"]);
+            let up_to_date = info.values().filter(|value| value.contains(&written)).count();
+            (up_to_date == count).then_some(())
+        });
+    }
+
     /// All that it has logged.
     #[must_use]
     pub fn log(&self) -> String {

@@ -106,7 +106,7 @@ impl Claim {
     pub(crate) fn granted(&mut self, sent: Moment, grant: &Grant, now: Moment) -> Decision {
         let from = match grant.evidence {
             Evidence::Sent(moment) => moment,
-            Evidence::ThisRequest | Evidence::LargerFence => sent,
+            Evidence::ThisRequest | Evidence::LargerFence | Evidence::Unproven => sent,
         };
         let deadline = deadline_from(from, grant.ttl);
         match self.phase {
@@ -148,6 +148,7 @@ impl Claim {
         let from = match grant.evidence {
             Evidence::Sent(moment) => Some(moment),
             Evidence::LargerFence | Evidence::ThisRequest => self.proven(grant.fence(), now),
+            Evidence::Unproven => None,
         };
         match from {
             Some(sent) => {
@@ -176,7 +177,7 @@ impl Claim {
         let Phase::Held { fence, deadline: old } = self.phase else { return Decision::Nothing };
         let from = match renewal.evidence {
             Evidence::Sent(moment) => moment,
-            Evidence::ThisRequest | Evidence::LargerFence => sent,
+            Evidence::ThisRequest | Evidence::LargerFence | Evidence::Unproven => sent,
         };
         self.extend(fence, old, deadline_from(from, renewal.ttl), now)
     }
@@ -247,6 +248,12 @@ mod tests {
         }
     }
 
+    fn queued_behind(last_fence: u64) -> Claim {
+        let mut claim = Claim::new();
+        claim.queued(at(100), Fence::new(last_fence));
+        claim
+    }
+
     /// One second less 1 % and 2 ms.
     const VALID_MS: u64 = 988;
 
@@ -270,6 +277,23 @@ mod tests {
         let mut claim = Claim::new();
         claim.queued(at(100), Fence::new(8));
         assert_eq!(claim.pushed(&grant(8, Evidence::LargerFence), at(300)), Decision::Ask);
+    }
+
+    #[test]
+    fn a_push_counts_from_what_the_store_itself_sent() {
+        for mut claim in [Claim::new(), queued_behind(7)] {
+            let decision = claim.pushed(&grant(8, Evidence::Sent(at(250))), at(300));
+            assert_eq!(decision, Decision::Start { deadline: at(250 + VALID_MS) });
+        }
+    }
+
+    #[test]
+    fn an_unproven_push_asks_and_the_ask_starts() {
+        for mut claim in [Claim::new(), queued_behind(7)] {
+            assert_eq!(claim.pushed(&grant(8, Evidence::Unproven), at(300)), Decision::Ask);
+            let decision = claim.granted(at(301), &grant(8, Evidence::ThisRequest), at(302));
+            assert_eq!(decision, Decision::Start { deadline: at(301 + VALID_MS) });
+        }
     }
 
     #[test]

@@ -62,6 +62,9 @@ pub enum Evidence {
     LargerFence,
     /// From this moment, which the store itself observed before the grant was known to be live.
     Sent(Moment),
+    /// From no request so far: the token is to ask again and counts from that ask (rule R4). For a push that tells of a
+    /// grant before it is certain to last.
+    Unproven,
 }
 
 /// A place in the queue.

@@ -2,37 +2,30 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock, Weak, atomic::AtomicBool},
 };
 
-use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::{PushInfo, PushKind, RedisError, Value};
+use redis::{PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
 use super::{
+    calls::{Called, Part, Via},
     config::{Config, Topology},
     dial::Dialler,
-    error::{self, Reaction},
     fences::Fences,
     keys::{Keys, Slot},
-    node::{self, Link, Wiring},
+    node::Wiring,
     servers::Servers,
+    strong::{Line, Strong},
     watch::Watched,
-    wire::{self, Answers, By, Call, Heard, IsForeign},
+    wire::{self, Answers, Heard, IsForeign},
 };
 use crate::{
     Error, Name, Token,
     clock::Clock,
-    store::{Answer, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
+    store::{Answer, Batch, Evidence, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
-
-/// How often a call is sent anew because a server did not know the script or sent us elsewhere: more than a slot on the
-/// move needs, fewer than a loop.
-const RESENDS_MAX: usize = 5;
 
 pub(super) struct Client {
     pub(super) config: Config,
@@ -43,20 +36,11 @@ pub(super) struct Client {
     /// Set once it is open.
     servers: OnceLock<Servers>,
     sink: OnceLock<PushSink>,
+    /// Where leases count only once replicas have them.
+    pub(super) strong: Option<Strong>,
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
     pub(super) watched: Watched,
-}
-
-/// Operations of one slot, and where they stood in the batch.
-struct Part<'a> {
-    slot: Slot,
-    places: Vec<usize>,
-    call: Call<'a>,
-    /// Whether any of them may have to wait for a push.
-    waits: bool,
-    /// It asks for names of several slots, which the server refuses: no other operation is to suffer from that.
-    is_alone: bool,
 }
 
 impl Client {
@@ -64,10 +48,14 @@ impl Client {
     pub(super) async fn open(config: Config, context: &OpenContext) -> Result<Arc<Self>, Error> {
         let dialler = Dialler::new(&config, &context.who)?;
         let is_cluster = matches!(config.topology, Topology::Cluster { .. });
+        let strong = config.strong.map(|rule| (rule, dialler.for_longer_answers(rule.timeout)));
         let this = Arc::new_cyclic(|me| Self {
             keys: Keys::new(config.prefix.clone(), is_cluster),
             clock: context.clock.clone(),
             fences: Fences::default(),
+            strong: strong.map(|(rule, dialler)| {
+                Strong::new(rule, wire_up_lines(me, dialler, config.handover), is_cluster)
+            }),
             wiring: wire_up(me, dialler, config.handover),
             servers: OnceLock::new(),
             sink: OnceLock::new(),
@@ -77,6 +65,9 @@ impl Client {
         });
         let servers = Servers::open(&this.config, this.wiring.clone()).await?;
         assert!(this.servers.set(servers).is_ok(), "BUG: opened twice");
+        if let Some(strong) = &this.strong {
+            strong.open(this.servers()).await?;
+        }
         Ok(this)
     }
 
@@ -90,17 +81,31 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        let parts = self.split(&batch);
-        if let [part] = parts.as_slice() {
-            // The usual case: everything in one call, nothing to put back into order.
-            let outcome = self.call(part.slot, &part.call, part.waits).await;
-            return self.read(part, &batch, outcome);
+        if let Some(strong) = &self.strong
+            && let Some(line) = Line::of(&batch)
+        {
+            return self.submit_strongly(strong, &batch, line).await;
         }
-        let outcomes =
-            join_all(parts.iter().map(|part| self.call(part.slot, &part.call, part.waits))).await;
+        let (parts, outcomes) = self.carry_out(&batch, Via::Shared).await;
+        self.read_all(&batch, &parts, outcomes)
+    }
+
+    /// The answers of a batch, in the order of its operations.
+    pub(super) fn read_all(
+        self: &Arc<Self>,
+        batch: &Batch,
+        parts: &[Part<'_>],
+        outcomes: Vec<Result<Called, Error>>,
+    ) -> Vec<Answer> {
+        let mut read = parts.iter().zip(outcomes).map(|(part, outcome)| {
+            (part, self.read(part, batch, outcome.map(|called| called.value)))
+        });
+        if parts.len() == 1 {
+            // Nothing to put back into order.
+            return read.next().map(|(_, answers)| answers).unwrap_or_default();
+        }
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        for (part, outcome) in parts.iter().zip(outcomes) {
-            let read = self.read(part, &batch, outcome);
+        for (part, read) in read {
             for (place, answer) in part.places.iter().zip(read) {
                 answers[*place] = Some(answer);
             }
@@ -109,106 +114,6 @@ impl Client {
             .into_iter()
             .map(|answer| answer.expect("BUG: every operation is in a part"))
             .collect()
-    }
-
-    /// Puts the operations of each slot into one call.
-    fn split<'a>(&'a self, batch: &'a Batch) -> Vec<Part<'a>> {
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(1);
-        for (place, operation) in batch.iter().enumerate() {
-            let slot = self.keys.slot(operation.name());
-            let is_alone =
-                matches!(operation, Operation::Ask(ask) if !self.is_one_slot(&ask.names));
-            let fits = |part: &Part<'_>| part.slot == slot && !part.is_alone && !is_alone;
-            let at = parts.iter().position(fits).unwrap_or_else(|| {
-                let call = Call::new(&self.keys, slot);
-                parts.push(Part { slot, places: Vec::new(), call, waits: false, is_alone });
-                parts.len() - 1
-            });
-            let part = &mut parts[at];
-            part.places.push(place);
-            part.waits |= is_wait(operation);
-            part.call.operation(operation);
-        }
-        parts
-    }
-
-    /// Whether names share a slot: those that do can be taken together.
-    pub(super) fn is_one_slot(&self, names: &[Name]) -> bool {
-        if names.len() == 1 {
-            return true;
-        }
-        let mut slots = names.iter().map(|name| self.keys.slot(name));
-        let first = slots.next();
-        slots.all(|slot| Some(slot) == first)
-    }
-
-    /// Carries out one call of the script at the node that has the slot.
-    pub(super) async fn call(
-        &self,
-        slot: Slot,
-        call: &Call<'_>,
-        waits: bool,
-    ) -> Result<Value, Error> {
-        let mut node = self.servers().node_of(slot)?;
-        let (mut by, mut asking) = (By::Hash, false);
-        let mut sends = 0;
-        loop {
-            let link = node.link()?;
-            let command = call.command(by, &link.sender);
-            let failure = match self.send(&link, command, waits, asking).await {
-                Ok(value) => return Ok(value),
-                Err(failure) => failure,
-            };
-            sends += 1;
-            let why = error::of_call(&failure, &link.address.to_string());
-            match error::code_of(&failure).map(error::Code::reaction) {
-                _ if sends > RESENDS_MAX => return Err(why),
-                Some(Reaction::SendScript) => by = By::Text,
-                Some(Reaction::Redirect) => match self.servers().redirect(&failure).await {
-                    Some(redirect) => (node, asking) = (redirect.node, redirect.asking),
-                    None => return Err(why),
-                },
-                Some(Reaction::Tell) => return Err(why),
-                // No answer at all, or one that says that this is not the node it was.
-                Some(Reaction::Reconnect) | None => {
-                    node.broken(&link, why.duplicate());
-                    return Err(why);
-                }
-            }
-        }
-    }
-
-    /// Sends a call. The first one who waits subscribes, in the same piece: the subscription stands before the script
-    /// runs, so no push can be missed, and it costs no round trip.
-    async fn send(
-        &self,
-        link: &Link,
-        command: redis::Cmd,
-        waits: bool,
-        asking: bool,
-    ) -> Result<Value, RedisError> {
-        let subscribes = waits && !link.is_subscribed.load(Ordering::Acquire);
-        if !subscribes && !asking {
-            return link.command(&command).await;
-        }
-        let mut pipeline = redis::pipe();
-        if subscribes {
-            self.wiring.has_waited.store(true, Ordering::Release);
-            pipeline.add_command(node::subscribe(&link.sender));
-        }
-        if asking {
-            pipeline.add_command(redis::cmd("ASKING"));
-        }
-        pipeline.add_command(command);
-        let mut answers = link.pipeline(&pipeline).await?;
-        let last = answers.pop().unwrap_or_default();
-        if subscribes && !matches!(answers[0], Value::ServerError(_)) {
-            link.is_subscribed.store(true, Ordering::Release);
-        }
-        match last {
-            Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
-        }
     }
 
     /// The answers to the operations of a part, in their order.
@@ -277,10 +182,15 @@ impl Client {
             _ => return,
         };
         match wire::heard(message, &self.keys) {
-            Some(Heard::Push(push)) => {
-                if let Push::Granted { token, grant, .. } = &push {
-                    self.waiting.lock().remove(token);
+            Some(Heard::Push(mut push)) => {
+                if let Push::Granted { token, grant, .. } = &mut push {
                     self.fences.granted(grant);
+                    if self.strong.is_some() {
+                        // Replicas may not have it yet: the token asks again, and that is waited for.
+                        grant.evidence = Evidence::Unproven;
+                    } else {
+                        self.waiting.lock().remove(token);
+                    }
                 }
                 self.push(push);
             }
@@ -325,6 +235,9 @@ impl Client {
         if let Some(servers) = self.servers.get() {
             servers.close();
         }
+        if let Some(strong) = &self.strong {
+            strong.close();
+        }
     }
 }
 
@@ -336,7 +249,7 @@ impl Drop for Client {
 
 /// What nodes need of their client.
 fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
-    let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
+    let (hears, returns) = (me.clone(), me.clone());
     Arc::new(Wiring {
         dialler,
         handover,
@@ -347,12 +260,7 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
                 client.hear(info);
             }
         }),
-        on_loss: Box::new(move || {
-            if let Some(servers) = loses.upgrade().as_ref().and_then(|client| client.servers.get())
-            {
-                servers.lost();
-            }
-        }),
+        on_loss: learn_anew(me),
         on_return: Box::new(move || {
             if let Some(client) = returns.upgrade() {
                 client.wake_all();
@@ -361,6 +269,29 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
     })
 }
 
-fn is_wait(operation: &Operation) -> bool {
+/// What the connections of strong mode need: they hear nothing, and whoever waits misses nothing when one is lost.
+fn wire_up_lines(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
+    Arc::new(Wiring {
+        dialler,
+        handover,
+        runtime: Handle::current(),
+        has_waited: AtomicBool::new(false),
+        on_push: Box::new(|_| {}),
+        on_loss: learn_anew(me),
+        on_return: Box::new(|| {}),
+    })
+}
+
+/// After a loss: in a cluster another node may have its slots by now.
+fn learn_anew(me: &Weak<Client>) -> Box<dyn Fn() + Send + Sync> {
+    let me = me.clone();
+    Box::new(move || {
+        if let Some(servers) = me.upgrade().as_ref().and_then(|client| client.servers.get()) {
+            servers.lost();
+        }
+    })
+}
+
+pub(super) fn is_wait(operation: &Operation) -> bool {
     matches!(operation, Operation::Ask(ask) if ask.if_busy == IfBusy::Queue)
 }

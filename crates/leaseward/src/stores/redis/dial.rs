@@ -54,6 +54,17 @@ impl Dialler {
         }
     }
 
+    /// The same, for connections on which an answer may take that much longer.
+    pub(super) fn for_longer_answers(&self, by: Duration) -> Self {
+        Self {
+            credentials: self.credentials.clone(),
+            db: self.db,
+            tls: self.tls.clone(),
+            timeout: self.timeout + by,
+            name: self.name.clone(),
+        }
+    }
+
     pub(super) async fn dial(
         &self,
         address: &Address,

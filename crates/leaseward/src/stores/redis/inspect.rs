@@ -79,7 +79,7 @@ impl Client {
             for name in &names {
                 call.look(name);
             }
-            let mut answers = Answers::new(self.call(slot, &call, false).await?)?;
+            let mut answers = Answers::new(self.call(slot, &call).await?)?;
             for name in names {
                 let view = room(&mut answers, name, Ended::Hide)?;
                 if !view.holders.is_empty() || !view.waiters.is_empty() {
@@ -95,7 +95,7 @@ impl Client {
         let slot = self.keys.slot(&order.name);
         let mut call = Call::new(&self.keys, slot);
         call.break_lease(&order.name, order.now);
-        let mut answers = Answers::new(self.call(slot, &call, false).await?)?;
+        let mut answers = Answers::new(self.call(slot, &call).await?)?;
         let before = room(&mut answers, &order.name, Ended::Show)?;
         Ok(Broken { holders: before.holders })
     }

@@ -7,6 +7,7 @@
 //! How firmly it holds depends on how the server is set up; [`Store::guarantee`](crate::store::Store::guarantee) says
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
+mod calls;
 mod client;
 mod clocks;
 mod cluster;
@@ -24,6 +25,7 @@ mod script;
 mod sentinel;
 mod servers;
 mod store;
+mod strong;
 mod watch;
 mod wire;
 

@@ -23,6 +23,10 @@ use crate::{
 /// gathered.
 const LANES: usize = 4;
 
+/// In strong mode one: whatever comes while a batch waits for replicas goes into the next, and that waits once for all of
+/// them. A second would share the same work among twice as many waits.
+const LANES_STRONG: usize = 1;
+
 /// One client of a Redis.
 pub struct Redis {
     client: Arc<Client>,
@@ -43,7 +47,7 @@ impl Redis {
     pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
         let config = Config::from_url(url)?;
         let mut capability = Capability::full(Reach::Network);
-        capability.lanes = LANES;
+        capability.lanes = if config.strong.is_some() { LANES_STRONG } else { LANES };
         capability.gathers = true;
         capability.several_names = !matches!(config.topology, Topology::Cluster { .. });
         let client = Client::open(config, &context).await?;

@@ -1,0 +1,231 @@
+//! Acquire and release of names that nobody else wants.
+
+use std::{process::Command, time::Duration};
+
+use tokio::task::spawn_blocking;
+
+use super::argument;
+use crate::{
+    child::{self, Part},
+    redis::{
+        clients::{Client, Common, Ours, Rslock, Work, requests},
+        peers,
+        queue::Waited,
+        raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, request},
+        server::Server,
+    },
+    row::{
+        Row, Size,
+        Target::{AtMost, RatioAtLeast, RatioAtMost, TimesAtLeast},
+        Unit,
+    },
+    standby,
+    stats::quantile,
+    tasks::{self, Threads},
+};
+
+/// How long each contender works.
+const SPAN: Duration = Duration::from_millis(400);
+
+pub(crate) const PAIRS: Part = Part { name: "redis-pairs", play };
+
+pub(super) fn rows(server: &Server) -> Vec<Row> {
+    vec![
+        alone(server),
+        at_once(
+            server,
+            "redis: acquire + release, 64 tasks",
+            64,
+            &[RatioAtLeast(1.3), TimesAtLeast("rslock", 2.0)],
+        ),
+        at_once(
+            server,
+            "redis: acquire + release, 512 tasks",
+            512,
+            &[RatioAtLeast(2.0), TimesAtLeast("rslock", 4.0)],
+        ),
+    ]
+}
+
+fn alone(server: &Server) -> Row {
+    let run = |who: &'static str| {
+        let server = server.clone();
+        move |size: Size| {
+            let pairs = Pairs::run(&server, who, 1, size)?;
+            Ok(vec![pairs.p50_us, pairs.per_second, pairs.errors])
+        }
+    };
+    Row::new("redis: acquire + release, 1 task", Unit::Micros, &[RatioAtMost(1.1)])
+        .figure("p50")
+        .and("pairs", Unit::PerSecond, &[])
+        .and("errors", Unit::Count, &[AtMost(0.0)])
+        .ours("leaseward", run("ours"))
+        .raw("redis crate, same work", run("common-same"))
+        .raw("bare socket, same work", run("raw-same"))
+        .raw("bare socket, SET NX", run("raw"))
+        .raw("redis crate, SET NX", run("common"))
+        .peer("rslock", run("rslock"))
+        .peer("node-redlock", run("node"))
+        .peer("redis-py", run("python"))
+}
+
+fn at_once(server: &Server, name: &'static str, tasks: u32, targets: &[crate::row::Target]) -> Row {
+    let run = |who: &'static str| {
+        let server = server.clone();
+        move |size: Size| {
+            let pairs = Pairs::run(&server, who, tasks, size)?;
+            Ok(vec![pairs.per_second, pairs.client_us, pairs.server_us, pairs.errors])
+        }
+    };
+    Row::new(name, Unit::PerSecond, targets)
+        .and("client CPU a pair", Unit::Micros, &[AtMost(4.0)])
+        .and("server CPU a pair", Unit::Micros, &[RatioAtMost(0.5)])
+        .and("errors", Unit::Count, &[AtMost(0.0)])
+        .ours("leaseward", run("ours"))
+        .raw("bare socket, same work", run("raw-same"))
+        .raw("bare socket, SET NX", run("raw"))
+        .raw("redis crate, same work", run("common-same"))
+        .raw("redis crate, SET NX", run("common"))
+        .peer("rslock", run("rslock"))
+        .peer("node-redlock", run("node"))
+        .peer("redis-py", run("python"))
+}
+
+/// What tasks came to that acquire and release.
+pub(super) struct Pairs {
+    pub(super) per_second: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) client_us: f64,
+    pub(super) server_us: f64,
+    pub(super) errors: f64,
+}
+
+impl Pairs {
+    fn run(server: &Server, who: &str, tasks: u32, size: Size) -> Result<Self, String> {
+        let span = size.span(SPAN);
+        let command = command(who, &server.url(), tasks, span)?;
+        let outcome = server.run(vec![command], span)?;
+        Self::read(&outcome.told[0], outcome.spent.cpu_seconds)
+    }
+
+    /// From what a process told: pairs, seconds, p50 and p99 of a pair, processor seconds and errors.
+    pub(super) fn read(told: &[f64], server_seconds: f64) -> Result<Self, String> {
+        let [pairs, seconds, p50_us, p99_us, client_seconds, errors] = *told else {
+            return Err(format!("{} figures instead of 6", told.len()));
+        };
+        Ok(Self {
+            per_second: pairs / seconds,
+            p50_us,
+            p99_us,
+            client_us: client_seconds * 1e6 / pairs,
+            server_us: server_seconds * 1e6 / pairs,
+            errors,
+        })
+    }
+}
+
+/// The process of a contender.
+pub(super) fn command(who: &str, url: &str, tasks: u32, span: Duration) -> Result<Command, String> {
+    let (tasks, millis) = (tasks.to_string(), span.as_millis().to_string());
+    let args = ["pairs", url, &tasks, &millis];
+    match who {
+        "node" => Ok(peers::node(&args)),
+        "python" => Ok(peers::python(&args)),
+        _ => child::command(PAIRS.name, &[who, url, &tasks, &millis]),
+    }
+}
+
+fn play(args: &[String]) -> Result<Vec<f64>, String> {
+    let who: String = argument(args, 0)?;
+    let url: String = argument(args, 1)?;
+    let tasks = argument(args, 2)?;
+    let span = Duration::from_millis(argument(args, 3)?);
+    match who.as_str() {
+        "raw" => raw(&url, Work::Plain, tasks, span),
+        "raw-same" => raw(&url, Work::Same, tasks, span),
+        _ => tasks::in_task(Threads::Two, async move {
+            match who.as_str() {
+                "ours" => pairs(&Ours::connect(&url, true).await?, tasks, span).await,
+                "rslock" => pairs(&Rslock::connect(&url), tasks, span).await,
+                "common" => pairs(&Common::connect(&url, Work::Plain).await?, tasks, span).await,
+                "common-same" => {
+                    pairs(&Common::connect(&url, Work::Same).await?, tasks, span).await
+                }
+                "waited" => {
+                    pairs(&Waited::at(url.trim_start_matches("redis://"))?, tasks, span).await
+                }
+                _ => Err(format!("who is `{who}`?")),
+            }
+        }),
+    }
+}
+
+fn raw(url: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
+    let mut raw = RawRedis::connect(url.trim_start_matches("redis://"))?;
+    let scripts = [raw.load(FREE)?, raw.load(ACQUIRE)?, raw.load(RELEASE)?];
+    let all: Vec<_> = (0..tasks)
+        .map(|task| {
+            let words = requests(work, &scripts, &format!("pair:{task}"));
+            let [acquire, release] =
+                words.map(|words| request(&words.iter().map(String::as_str).collect::<Vec<_>>()));
+            Requests { acquire, release }
+        })
+        .collect();
+    raw.drive(&all, Duration::ZERO)?;
+    standby::ready()?;
+    let cpu = child::cpu_seconds();
+    let driven = raw.drive(&all, span)?;
+    let cpu = child::cpu_seconds() - cpu;
+    Ok(told(driven.micros, driven.seconds, cpu, driven.errors))
+}
+
+async fn pairs<C: Client>(client: &C, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
+    let mut all = Vec::new();
+    for task in 0..tasks {
+        let mut client = client.join(&format!("pair:{task}")).await?;
+        let held = client.acquire().await?;
+        client.release(held).await?;
+        all.push(client);
+    }
+    spawn_blocking(standby::ready).await.map_err(|error| error.to_string())??;
+    let (begin, cpu) = (std::time::Instant::now(), child::cpu_seconds());
+    let running: Vec<_> = all
+        .into_iter()
+        .map(|mut client| {
+            tokio::spawn(async move {
+                let (mut micros, mut errors) = (Vec::new(), 0);
+                let mut start = begin;
+                while start.duration_since(begin) < span {
+                    let pair = async {
+                        let held = client.acquire().await?;
+                        client.release(held).await
+                    };
+                    let outcome = pair.await;
+                    let now = std::time::Instant::now();
+                    match outcome {
+                        Ok(()) => micros.push(now.duration_since(start).as_secs_f64() * 1e6),
+                        Err(_) => errors += 1,
+                    }
+                    start = now;
+                }
+                (micros, errors)
+            })
+        })
+        .collect();
+    let (mut micros, mut errors) = (Vec::new(), 0);
+    for task in running {
+        let (more, failed): (Vec<f64>, u32) = task.await.map_err(|error| error.to_string())?;
+        micros.extend(more);
+        errors += failed;
+    }
+    let (seconds, cpu) = (begin.elapsed().as_secs_f64(), child::cpu_seconds() - cpu);
+    Ok(told(micros, seconds, cpu, errors))
+}
+
+fn told(mut micros: Vec<f64>, seconds: f64, cpu_seconds: f64, errors: u32) -> Vec<f64> {
+    micros.sort_by(f64::total_cmp);
+    let pairs = micros.len() as f64;
+    let (p50, p99) = (quantile(&micros, 0.5), quantile(&micros, 0.99));
+    vec![pairs, seconds, p50, p99, cpu_seconds, errors.into()]
+}

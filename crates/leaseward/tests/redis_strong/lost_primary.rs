@@ -1,0 +1,98 @@
+//! The primary is lost at the worst moment.
+
+use leaseward::ErrorKind;
+use leaseward_testkit::{RedisServer, Sentinels};
+
+use crate::help::{
+    STRONG, acquire_in_time, blocking, connect, granted, is_held_at, primary_with, strong_url,
+};
+
+fn rounds() -> usize {
+    if std::env::var_os("LEASEWARD_FULL").is_some() { 10 } else { 3 }
+}
+
+/// The recipe that without strong mode gives two holders every time.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_all_replicas_required_nobody_believes_in_a_lost_grant() {
+    for round in 0..rounds() {
+        let set = blocking(|| Sentinels::start(2));
+        blocking(|| set.primary().wait_for_replicas(2));
+        let (sentinels, main) = (set.sentinel_addresses().join(","), set.master_name());
+        let url = format!("redis+sentinel://{sentinels}/{main}");
+        // Short, or Sentinel counts the replicas as down too.
+        let strong = connect(&format!("{url}?replicas=2&replica_timeout=200ms")).await;
+        drop(granted(strong.lock("before").try_acquire().await));
+
+        blocking(|| set.isolate_replicas());
+        let refusal = strong.lock("job").try_acquire().await.expect_err("no replica has it");
+        assert_eq!(refusal.kind(), ErrorKind::Unavailable, "round {round}: {refusal}");
+        assert!(!blocking(|| is_held_at(set.primary(), "job")), "round {round}: it was given back");
+        blocking(|| {
+            set.kill_primary();
+            set.resume_replicas();
+            set.wait_for_new_primary();
+        });
+
+        let second = connect(&url).await;
+        let guard = granted(second.lock("job").try_acquire().await);
+        assert!(guard.is_held(), "round {round}: the only believer");
+    }
+}
+
+/// A primary and two replicas, one of which is cut off. A grant that the other acknowledged is lost if the one that was
+/// cut off is promoted.
+async fn after_promotion_of_the_one_cut_off(required: usize) -> (RedisServer, Outcome) {
+    let (primary, mut replicas) = blocking(|| primary_with(2));
+    let first = connect(&strong_url(&primary, required)).await;
+    let cut_off = replicas.pop().expect("two of them");
+    // What is promoted later, with what it had: nothing.
+    blocking(|| cut_off.cli(&["replicaof", "no", "one"]));
+    let attempt = first.lock("job").try_acquire().await;
+    blocking(|| {
+        primary.kill();
+        replicas[0].kill();
+    });
+    let second = connect(&cut_off.url()).await;
+    let other = granted(second.lock("job").try_acquire().await);
+    let believers = usize::from(other.is_held())
+        + attempt.as_ref().map_or(0, |attempt| match attempt {
+            leaseward::Attempt::Granted(guard) => usize::from(guard.is_held()),
+            _ => 0,
+        });
+    let refused = attempt.err().map(|error| error.kind());
+    (cut_off, Outcome { believers, refused })
+}
+
+struct Outcome {
+    believers: usize,
+    refused: Option<ErrorKind>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_fewer_required_than_there_are_the_wrong_one_may_be_promoted() {
+    let (_server, outcome) = after_promotion_of_the_one_cut_off(1).await;
+    assert_eq!((outcome.believers, outcome.refused), (2, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_all_required_one_cut_off_is_enough_to_refuse() {
+    let (_server, outcome) = after_promotion_of_the_one_cut_off(2).await;
+    assert_eq!((outcome.believers, outcome.refused), (1, Some(ErrorKind::Unavailable)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_all_acknowledged_is_there_after_a_failover_and_clients_follow() {
+    let set = blocking(|| Sentinels::start(2));
+    blocking(|| set.primary().wait_for_replicas(2));
+    let (sentinels, main) = (set.sentinel_addresses().join(","), set.master_name());
+    let url = |replicas| format!("redis+sentinel://{sentinels}/{main}?{STRONG}{replicas}");
+    let (of_all, of_one) = (connect(&url(2)).await, connect(&url(1)).await);
+    let _kept = granted(of_all.lock("kept").try_acquire().await);
+    let _other = granted(of_one.lock("other").try_acquire().await);
+    let promoted = blocking(|| {
+        set.kill_primary();
+        set.wait_for_new_primary()
+    });
+    assert!(blocking(|| is_held_at(promoted, "kept")));
+    assert!(acquire_in_time(&of_one, "after").await.is_held());
+}
