@@ -4,6 +4,14 @@
 //! layout that node-redlock, redsync, redis-py, rslock and others have, so all of them exclude each other. Fences, the
 //! queue, readers and permits are kept in side keys of the same hash slot. A batch of operations is one script call.
 //!
+//! Clients of other libraries poll, and to them a name with a queue of ours never looks free. `?handover=` says what is
+//! done about it:
+//! - `auto`, the default: where one of them held the name within the last minute, it is left free for a fifth of the
+//!   time, so that each comes in after a few attempts. Elsewhere this costs nothing; but one that never held the name
+//!   cannot be seen, and comes in only once nobody of ours waits.
+//! - `never`: each release leaves the name free until the first in line has been told, which costs a round trip each time.
+//! - `always`: leases are handed over come what may.
+//!
 //! How firmly it holds depends on how the server is set up; [`Store::guarantee`](crate::store::Store::guarantee) says
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 

@@ -304,6 +304,11 @@ impl Answers {
     /// Whether an order was carried out.
     pub(super) fn done(&mut self) -> Result<(), Error> {
         match self.number()? {
+            4 => Err(Error::new(
+                ErrorKind::Unsupported,
+                "it is held by a client of another library, which cannot be told to end",
+            )
+            .hint("breaking it `--now` deletes its key, while that client may still be at work")),
             10 => Err(error::of_operation(&self.text()?).0),
             _ => Ok(()),
         }

@@ -43,6 +43,9 @@ local HANDED_MAX_MS = 10000
 -- The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
 local QUEUE_MS = 2 * HANDED_MAX_MS
 
+-- By key: what was known of clients of other libraries on a name that was released in this call, with nobody waiting.
+local left_behind
+
 -- The newest fence given out; read when first needed.
 local last, is_written, is_ahead
 local function last_fence()

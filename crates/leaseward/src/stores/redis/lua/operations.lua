@@ -70,7 +70,7 @@ local function ask(letter)
     at = at + 4
   end
   local h, q = side .. 'h:' .. key, side .. 'q:' .. key
-  if mode == 'x' and call('EXISTS', key, h, q) == 0 then
+  if mode == 'x' and not left_behind and call('EXISTS', key, h, q) == 0 then
     local first = reserve(count)
     local length = delay == 0 and ttl or tonumber(ttl) + delay
     call('SET', key, token, 'PX', ttl)
@@ -101,7 +101,7 @@ local function renew()
     end
     -- Written even if it changes nothing: what waits for replicas waits for a write.
     call('PEXPIRE', h, left)
-    waiting = call('ZCARD', side .. 'q:' .. key)
+    waiting = call('ZCARD', side .. 'q:' .. key) + (handover == 'never' and 1 or 0)
   else
     waiting = slow().renew(token, tonumber(ttl), key)
     if not waiting then
@@ -119,7 +119,7 @@ local function release()
   local token, keep, key = ARGV[at], ARGV[at + 1], next_key()
   at = at + 2
   local h, q = side .. 'h:' .. key, side .. 'q:' .. key
-  if keep == '0' then
+  if keep == '0' and handover ~= 'never' then
     local values = call('MGET', key, h)
     local letter = values[2] and byte(values[2])
     if values[1] == token and (letter == 115 or letter == 100) then

@@ -7,10 +7,14 @@ local function library()
     return left > 1 and left or 1
   end
 
+  -- Where clients of other libraries were seen, that stands before the record: 'f', when, and until when the key was
+  -- last left free for them. So neither renewing nor releasing such a lease takes the short way.
   local function read_exclusive(text)
+    local seen, open, rest = string.match(text, '^f(%d+) (%d+) (.*)$')
     local letter, ttl, first, count, delay, since, token, value =
-      string.match(text, '^(%a)(%d+) (%d+) (%d+) (%d+) (%d+) ([^\n]*)\n(.*)$')
+      string.match(rest or text, '^(%a)(%d+) (%d+) (%d+) (%d+) (%d+) ([^\n]*)\n(.*)$')
     return {
+      strangers = seen and { seen = tonumber(seen), open = tonumber(open) } or false,
       token = token, mode = 'x', cap = 0, slot = -1, letter = letter == 'd' and 's' or letter,
       ttl = tonumber(ttl), first = tonumber(first), count = tonumber(count), delay = tonumber(delay),
       since = tonumber(since), value = value,
@@ -19,8 +23,10 @@ local function library()
 
   local function write_exclusive(hold)
     local letter = (hold.letter == 's' and hold.delay > 0) and 'd' or hold.letter
-    return letter .. hold.ttl .. ' ' .. string.format('%.0f', hold.first) .. ' ' .. hold.count .. ' ' .. hold.delay
+    local text = letter .. hold.ttl .. ' ' .. string.format('%.0f', hold.first) .. ' ' .. hold.count .. ' ' .. hold.delay
       .. ' ' .. string.format('%.0f', hold.since) .. ' ' .. hold.token .. '\n' .. hold.value
+    local seen = hold.strangers
+    return seen and string.format('f%.0f %.0f ', seen.seen, seen.open) .. text or text
   end
 
   local function read_shared(token, text)
@@ -51,12 +57,39 @@ local function library()
     return ttl < HANDED_MAX_MS and ttl or HANDED_MAX_MS
   end
 
+  -- Clients of other libraries poll: to them a name with a queue of ours never looks free. Where one held it within the
+  -- last minute, releases leave the key free for a fifth of all time. The moments grow with the time since it was there,
+  -- because moments of one length at one pace are missed for ever by whoever polls at the same pace: from 10 ms, below
+  -- which going back and forth costs more than waiting, to 200 ms, which is as long as most pause between attempts.
+  -- With `handover=never` each release does, until the first in line has been told. What is known of them stands in the
+  -- record of whoever of ours holds the name, else beside the places in the queue.
+  local SEEN_US, GROWTH, SHARE, OPEN_MIN_US, OPEN_MAX_US = 60000000, 8, 4, 10000, 200000
+
+  local function is_recent(seen)
+    return seen and now - seen.seen <= SEEN_US
+  end
+
+  local function strangers(room)
+    if room.strangers == nil then
+      local notes = call('HMGET', room.p, '!f', '!o')
+      room.strangers = (notes[1] or notes[2]) and
+        { seen = tonumber(notes[1] or 0), open = tonumber(notes[2] or 0) }
+    end
+    return room.strangers
+  end
+
+  local function note_open(room)
+    local seen = room.strangers
+    call('HSET', room.p, '!f', string.format('%.0f', seen.seen), '!o', string.format('%.0f', seen.open))
+  end
+
   -- When the name is free of a lease: at its end, or later if its holder vanished and a delay was asked for.
   local function blocks_until(hold)
     return hold.letter == 'k' and hold.expires or hold.expires + hold.delay * 1000
   end
 
   local function load_exclusive(room, hold)
+    room.strangers = hold.strangers
     local left = call('PTTL', room.key)
     if left == -2 then
       -- Its time is over. What is left of its record is the delay it asked for, if it did.
@@ -105,6 +138,10 @@ local function library()
       end
     else
       room.foreign = { kind = kind, left = call('PTTL', key) }
+    end
+    if left_behind and left_behind[key] and #room.holds == 0 then
+      room.strangers = left_behind[key]
+      room.open = room.strangers.open > now and room.strangers.open or nil
     end
     return room
   end
@@ -192,7 +229,7 @@ local function library()
     local hold = {
       token = ask.token, mode = ask.mode, cap = ask.cap, slot = free_slot(room, ask.mode), letter = 's', ttl = ask.ttl,
       first = reserve(count), count = count, delay = ask.delay, since = now, expires = now + ttl * 1000,
-      value = ask.value,
+      value = ask.value, strangers = is_recent(room.strangers) and room.strangers,
     }
     room.holds[#room.holds + 1] = hold
     if hold.mode == 'x' then
@@ -233,6 +270,8 @@ local function library()
       ask.delay, since, now + handed(ask.ttl) * 1000, client) .. ask.value)
     if room.foreign then
       call('HSET', room.p, '!f', string.format('%.0f', now))
+    elseif room.open then
+      note_open(room)
     end
     call('PEXPIRE', room.q, QUEUE_MS)
     call('PEXPIRE', room.p, QUEUE_MS)
@@ -272,9 +311,9 @@ local function library()
       return
     end
     if #room.holds == 0 then
-      local open = tonumber(call('HGET', room.p, '!o') or 0)
-      if open > now then
-        room.open = open
+      local seen = strangers(room)
+      if seen and seen.open > now then
+        room.open = seen.open
         return
       end
     end
@@ -290,31 +329,50 @@ local function library()
     end
   end
 
-  -- Clients of other libraries poll: to them a name with a queue of ours never looks free. Where one was seen within
-  -- the last minute, each eighth release leaves the key free for a share of the time since it last was; with
-  -- `handover=never` each release does, until the first in line has been told.
-  local SEEN_US, EACH, SHARE, OPEN_MAX_US = 60000000, 8, 4, 100000
+  -- How long the key is to be left free, in microseconds; 0 if it is not.
+  local function opening(room)
+    if handover == 'never' then
+      return 1
+    end
+    local seen = handover == 'auto' and strangers(room)
+    if not is_recent(seen) then
+      return 0
+    end
+    local moment = math.min((now - seen.seen) / GROWTH, OPEN_MAX_US)
+    local is_owed = moment >= OPEN_MIN_US and now - math.max(seen.seen, seen.open) >= SHARE * moment
+    return is_owed and moment - moment % 1000 or 0
+  end
+
+  -- Has a client ask once the key has been free for long enough.
+  function lib.wake(room, whom)
+    push(whom, 'W ' .. math.floor((room.strangers.open - now) / 1000) .. ' ' .. room.key)
+  end
+
+  -- Called when somebody of ours has left. Who waits in the store is told when it is its turn; who asks in this very
+  -- call finds what is left behind for it.
   function lib.leave_open(room)
-    if handover == 'always' or #room.holds > 0 or call('EXISTS', room.q) == 0 then
+    if #room.holds > 0 or room.foreign then
       return
     end
-    local moment = 0
-    if handover == 'auto' then
-      local seen = tonumber(call('HGET', room.p, '!f') or 0)
-      if now - seen > SEEN_US or call('HINCRBY', room.p, '!n', 1) % EACH ~= 0 then
-        return
-      end
-      local before = tonumber(call('HGET', room.p, '!o') or 0)
-      moment = math.min(math.max((now - math.max(before, seen)) / SHARE, 1000), OPEN_MAX_US)
+    local moment = opening(room)
+    local place = moment > 0 and front(room)
+    if moment > 0 then
+      local seen = room.strangers or { seen = 0 }
+      room.strangers = { seen = seen.seen, open = now + moment }
     end
-    local place = front(room)
-    if not place then
-      return
+    if place then
+      note_open(room)
+      lib.wake(room, place.client)
+    elseif room.strangers and call('EXISTS', room.q) == 0 then
+      left_behind = left_behind or {}
+      left_behind[room.key] = room.strangers
     end
-    -- Open at least until this call is over, so that settling does not hand it over after all.
-    room.open = now + math.max(moment, 1)
-    call('HSET', room.p, '!o', string.format('%.0f', room.open))
-    push(place.client, 'W ' .. math.ceil(moment / 1000) .. ' ' .. room.key)
+  end
+
+  -- How many others want the name. Clients of other libraries count while they are owed their moment, so that the
+  -- lease is not passed on for ever inside one of our processes.
+  function lib.rivals(room)
+    return lib.waiters(room) + (opening(room) > 0 and 1 or 0)
   end
 
   -- Why the name is not free: who holds it, for how long, when asking again makes sense.

@@ -30,7 +30,7 @@ local function slow_operations()
       return l.standing(room, QUEUED, ahead, fence)
     end
     local waiting = l.waiters(room)
-    if waiting == 0 and l.admits(room, ask.mode, ask.cap) then
+    if waiting == 0 and not room.open and l.admits(room, ask.mode, ask.cap) then
       local given = l.grant(room, ask, ask.ttl)
       return answer(GRANTED, given.first, given.count, given.slot, 0)
     end
@@ -38,6 +38,9 @@ local function slow_operations()
       return l.standing(room, BUSY, waiting)
     end
     l.keep_place(room, ask)
+    if waiting == 0 and room.open and handover == 'never' then
+      l.wake(room, client)
+    end
     l.standing(room, QUEUED, waiting, fence)
   end
 
@@ -95,7 +98,7 @@ local function slow_operations()
     hold.ttl = ttl
     hold.expires = math.max(hold.expires, now + ttl * 1000)
     l.keep(room, hold)
-    return l.waiters(room)
+    return hold.mode == 'x' and l.rivals(room) or l.waiters(room)
   end
 
   -- A server without memory to spare gives nobody anything, but it takes back what it is given.
@@ -160,7 +163,8 @@ local function slow_operations()
     if beside == 'hash' then
       records = call('HGETALL', h)
     elseif beside == 'string' then
-      records = { '', call('GET', h) }
+      local record = call('GET', h)
+      records = { '', string.match(record, '^f%d+ %d+ (.*)$') or record }
     end
     local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
     local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
@@ -179,15 +183,15 @@ local function slow_operations()
     local is_now, key = ARGV[at] == 'now', next_key()
     at = at + 1
     local room = l.enter(key)
+    if room.foreign and not is_now then
+      -- Another library's lease cannot be told to end; it can be deleted.
+      return answer(BUSY)
+    end
     show(key)
     if room.foreign then
-      -- Another library's lease cannot be told to end; it can be deleted.
-      if is_now then
-        call('DEL', key)
-        room.foreign = nil
-        l.settle(room)
-      end
-      return
+      call('DEL', key)
+      room.foreign = nil
+      return l.settle(room)
     end
     for _, hold in ipairs(room.holds) do
       hold.letter = 'b'
