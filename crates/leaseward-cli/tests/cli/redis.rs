@@ -107,9 +107,9 @@ fn what_cannot_be_used_is_said_with_what_to_do() {
     let table = [
         (format!("redis://:wrong@{address}"), 69, "refused user and password"),
         (format!("redis://{address}"), 69, "asks for a password"),
-        (format!("{url}/99"), 2, "no database 99"),
+        (format!("{url}/99"), 69, "no database 99"),
         (format!("{url}?prefx=a"), 2, "no setting `prefx`"),
-        (format!("redis://{sentinel}"), 2, "is a Sentinel"),
+        (format!("redis://{sentinel}"), 69, "is a Sentinel"),
         (replica, 69, "is a replica"),
     ];
     for (url, code, says) in table {

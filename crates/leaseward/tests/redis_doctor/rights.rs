@@ -94,8 +94,10 @@ async fn keys_and_channels_out_of_reach_are_found() {
 async fn wait_is_needed_for_replicas_only() {
     let server = server("locker on >secret ~* &* +@all -wait");
     assert!(dangers(&findings(&url(&server)).await).is_empty());
-    let found = findings(&format!("{}?replicas=1", url(&server))).await;
-    assert!(find(&found, "`wait`").meaning.contains("`replicas`"));
+    let strong = format!("{}?replicas=1", url(&server));
+    let error = leaseward::connect(&strong).await.expect_err("nothing could be acknowledged");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
+    assert!(error.message().contains("`WAIT`"), "{error}");
 }
 
 /// A managed server that tells nothing still keeps locks; what is not known counts as the worst.

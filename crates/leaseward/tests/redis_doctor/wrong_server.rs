@@ -44,7 +44,7 @@ async fn passwords_that_are_wrong_or_missing() {
 async fn a_database_that_does_not_exist() {
     let server = RedisServer::start();
     let error = refusal(&format!("{}/99", server.url())).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(error.message().contains("no database 99"), "{error}");
     assert!(hint(&error).contains("databases"), "{error:?}");
 }
@@ -54,7 +54,7 @@ async fn a_sentinel_a_replica_a_node_of_a_cluster() {
     let sentinels = Sentinels::start(1);
     let sentinel = sentinels.sentinel_addresses()[0].clone();
     let error = refusal(&format!("redis://{sentinel}")).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(hint(&error).contains(&format!("redis+sentinel://{sentinel}/")), "{error:?}");
 
     let error = refusal(&sentinels.replicas()[0].url()).await;
@@ -64,12 +64,12 @@ async fn a_sentinel_a_replica_a_node_of_a_cluster() {
     let cluster = Cluster::start_without_replicas();
     let node = cluster.addresses()[0].clone();
     let error = refusal(&format!("redis://{node}")).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(hint(&error).contains(&format!("redis+cluster://{node}")), "{error:?}");
 
     let primary = sentinels.primary().address();
     let error = refusal(&format!("redis+cluster://{primary}")).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error:?}");
     assert!(hint(&error).contains(&format!("redis://{primary}")), "{error:?}");
     let error = refusal(&format!("redis+sentinel://{primary}/{}", sentinels.master_name())).await;
     assert!(error.message().contains("no Sentinel"), "{error:?}");

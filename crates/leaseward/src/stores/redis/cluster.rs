@@ -222,7 +222,7 @@ fn read_slots(answer: &Value, asked: &Address) -> Vec<Option<Address>> {
 }
 
 fn no_cluster(at: &Address) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("redis at {at} is no node of a cluster"))
+    Error::new(ErrorKind::Refused, format!("redis at {at} is no node of a cluster"))
         .hint(format!("a single server is `redis://{at}`"))
 }
 

@@ -247,7 +247,7 @@ pub(super) fn of_database(error: &RedisError, at: &str, db: i64) -> Option<Error
     let is_refused = text.contains("refused to switch database");
     if is_refused && text.contains("out of range") {
         let message = format!("redis at {at} has no database {db}");
-        return Some(Error::new(ErrorKind::InvalidInput, message).hint(
+        return Some(Error::new(ErrorKind::Refused, message).hint(
             "they are counted from 0; `redis-cli config get databases` says how many there are",
         ));
     }

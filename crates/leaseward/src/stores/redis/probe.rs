@@ -163,7 +163,7 @@ impl Probe {
             )
             .hint("connect to its primary, or through Sentinel: `redis+sentinel://…/NAME`")),
             Role::Sentinel => Err(Error::new(
-                ErrorKind::InvalidInput,
+                ErrorKind::Refused,
                 format!("what listens at {at} is a Sentinel, which keeps no locks itself"),
             )
             .hint(format!(

@@ -46,7 +46,7 @@ impl Servers {
         let link = node.open().await?;
         if link.probe.is_cluster == Some(true) {
             return Err(Error::new(
-                ErrorKind::InvalidInput,
+                ErrorKind::Refused,
                 format!("redis at {} is a node of a cluster", link.address),
             )
             .hint(format!("a cluster is `redis+cluster://{}`", link.address)));

@@ -21,14 +21,7 @@ impl Client {
         let is_cluster = nodes.len() > 1;
         let (mut findings, mut clocks) = (Vec::new(), Vec::new());
         for node in nodes {
-            let link = match node.link() {
-                Ok(link) => link,
-                Err(why) if is_cluster => {
-                    findings.push(unreachable(&why));
-                    continue;
-                }
-                Err(why) => return Err(why),
-            };
+            let link = node.link()?;
             let mut found = self.examine(&link).await?;
             if is_cluster {
                 for finding in &mut found {
@@ -68,13 +61,4 @@ impl Client {
 
 fn finding(severity: Severity, what: impl Into<String>, meaning: &str, advice: &str) -> Finding {
     Finding { severity, what: what.into(), meaning: meaning.into(), advice: advice.into() }
-}
-
-fn unreachable(why: &Error) -> Finding {
-    finding(
-        Severity::Danger,
-        format!("a node of the cluster is away: {why}"),
-        "locks whose names belong to its slots can be neither taken nor renewed",
-        "bring it back, or let a replica take its place; `redis-cli --cluster check` shows more",
-    )
 }

@@ -24,7 +24,6 @@ const CHECK: &str = include_str!("rights.lua");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum For {
     Leases,
-    Replicas,
     Hearing,
     Watching,
     Ending,
@@ -33,22 +32,14 @@ enum For {
 }
 
 impl For {
-    const ALL: [Self; 7] = [
-        Self::Leases,
-        Self::Replicas,
-        Self::Hearing,
-        Self::Watching,
-        Self::Ending,
-        Self::Listing,
-        Self::Checking,
-    ];
+    const ALL: [Self; 6] =
+        [Self::Leases, Self::Hearing, Self::Watching, Self::Ending, Self::Listing, Self::Checking];
 
     fn meaning(self) -> (Severity, &'static str) {
         match self {
             Self::Leases => {
                 (Severity::Danger, "leases cannot be taken, renewed, handed over or given back")
             }
-            Self::Replicas => (Severity::Danger, "with `replicas` set no lease can be taken"),
             Self::Hearing => (
                 Severity::Warning,
                 "who waits is not told that it is its turn, and finds out by asking again some seconds later",
@@ -117,7 +108,7 @@ impl Client {
     }
 }
 
-/// Every command that is ever sent, on keys as they are in use.
+/// Every command that is ever sent, on keys as they are in use; without WAIT, which strong mode tries when it connects.
 fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
     let name = Name::new("doctor").expect("BUG: a good name");
     let lock = keys.lock_key(&name);
@@ -162,9 +153,6 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
     }
     if matches!(config.topology, Topology::Cluster { .. }) {
         want(For::Leases, &["ASKING"]);
-    }
-    if config.strong.is_some() {
-        want(For::Replicas, &["WAIT", "1", "1"]);
     }
     want(For::Hearing, &["SUBSCRIBE", &channel]);
     want(For::Watching, &["CLIENT", "TRACKING", "ON"]);
