@@ -2,11 +2,65 @@
 
 use std::sync::LazyLock;
 
+use crate::store::timing::HANDED_MAX;
+
 /// The script and the hash by which a server knows it.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: String,
     pub(super) hash: String,
+}
+
+/// How an answer begins.
+pub(super) mod code {
+    pub(in super::super) const GRANTED: i64 = 1;
+    pub(in super::super) const GRANTED_ALL: i64 = 2;
+    pub(in super::super) const QUEUED: i64 = 3;
+    pub(in super::super) const BUSY: i64 = 4;
+    pub(in super::super) const RENEWED: i64 = 5;
+    pub(in super::super) const RELEASED: i64 = 6;
+    pub(in super::super) const NOT_YOURS: i64 = 7;
+    pub(in super::super) const GONE: i64 = 8;
+    pub(in super::super) const CAPACITY: i64 = 9;
+    pub(in super::super) const FAILED: i64 = 10;
+    pub(in super::super) const DONE: i64 = 11;
+}
+
+/// Why a lease is no longer its owner's.
+pub(super) mod reason {
+    pub(in super::super) const EXPIRED: i64 = 1;
+    pub(in super::super) const NOT_OURS: i64 = 2;
+    pub(in super::super) const BROKEN: i64 = 3;
+}
+
+/// What the lock key holds while readers or permits are out.
+const PLACEHOLDER: &str = "'leaseward:held-by-several'";
+
+/// What stands for `@NAME` in the script.
+fn constant(name: &str) -> String {
+    let handed_ms = HANDED_MAX.as_millis();
+    match name {
+        "GRANTED" => code::GRANTED.to_string(),
+        "GRANTED_ALL" => code::GRANTED_ALL.to_string(),
+        "QUEUED" => code::QUEUED.to_string(),
+        "BUSY" => code::BUSY.to_string(),
+        "RENEWED" => code::RENEWED.to_string(),
+        "RELEASED" => code::RELEASED.to_string(),
+        "NOT_YOURS" => code::NOT_YOURS.to_string(),
+        "GONE" => code::GONE.to_string(),
+        "CAPACITY" => code::CAPACITY.to_string(),
+        "FAILED" => code::FAILED.to_string(),
+        "DONE" => code::DONE.to_string(),
+        "EXPIRED" => reason::EXPIRED.to_string(),
+        "NOT_OURS" => reason::NOT_OURS.to_string(),
+        "BROKEN" => reason::BROKEN.to_string(),
+        "PLACEHOLDER" => PLACEHOLDER.to_owned(),
+        // A place lasts min(ttl, this) after its last ask, and so does a lease handed over until its first renewal.
+        "HANDED_MAX_MS" => handed_ms.to_string(),
+        // The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
+        "QUEUE_MS" => (2 * handed_ms).to_string(),
+        other => unreachable!("BUG: the script names a constant `{other}`"),
+    }
 }
 
 /// Without comments and indentation: every new connection sends it.
@@ -19,10 +73,18 @@ pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("lua/tail.lua"),
     );
     let lines = SOURCE.lines().map(str::trim);
-    let text: String = lines
-        .filter(|line| !line.is_empty() && !line.starts_with("--"))
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let mut text = String::with_capacity(SOURCE.len());
+    for line in lines.filter(|line| !line.is_empty() && !line.starts_with("--")) {
+        let mut parts = line.split('@');
+        text.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            let end =
+                part.find(|c: char| !(c.is_ascii_uppercase() || c == '_')).unwrap_or(part.len());
+            text.push_str(&constant(&part[..end]));
+            text.push_str(&part[end..]);
+        }
+        text.push('\n');
+    }
     let hash = redis::Script::new(&text).get_hash().to_owned();
     Script { text, hash }
 });

@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::{
     error::{self, Reaction},
     keys::{Keys, Slot},
-    script::SCRIPT,
+    script::{SCRIPT, code, reason},
 };
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
@@ -231,8 +231,8 @@ impl Answers {
 
     fn reason(&mut self) -> Result<LostReason, Error> {
         self.number().map(|number| match number {
-            1 => LostReason::Expired,
-            3 => LostReason::Broken,
+            reason::EXPIRED => LostReason::Expired,
+            reason::BROKEN => LostReason::Broken,
             _ => LostReason::NotOurs,
         })
     }
@@ -259,33 +259,35 @@ impl Answers {
     fn read(&mut self, operation: &Operation) -> Result<(Answer, IsForeign), Error> {
         let ours = |reply| Ok((Ok(reply), IsForeign(false)));
         match self.number()? {
-            1 => {
+            code::GRANTED => {
                 let (block, slot, waiters) = (self.block()?, self.number()?, self.count()?);
                 let slot = u32::try_from(slot).ok();
                 ours(Reply::Granted(granted([block], slot, asked_ttl(operation), waiters)))
             }
-            2 => {
+            code::GRANTED_ALL => {
                 let count = self.count()?;
                 let blocks = (0..count).map(|_| self.block()).collect::<Result<Vec<_>, _>>()?;
                 ours(Reply::Granted(granted(blocks, None, asked_ttl(operation), 0)))
             }
-            3 => {
+            code::QUEUED => {
                 let last_fence = self.fence()?;
                 let (standing, foreign) = self.standing()?;
                 Ok((Ok(Reply::Queued(Place { last_fence, standing })), foreign))
             }
-            4 => self.standing().map(|(standing, foreign)| (Ok(Reply::Busy(standing)), foreign)),
-            5 => {
+            code::BUSY => {
+                self.standing().map(|(standing, foreign)| (Ok(Reply::Busy(standing)), foreign))
+            }
+            code::RENEWED => {
                 let (waiters, block) = (self.count()?, self.block()?);
                 let block = Some(block).filter(|block| block.len > 0);
                 let (ttl, evidence) = (asked_ttl(operation), Evidence::ThisRequest);
                 ours(Reply::Renewed(Renewal { ttl, evidence, waiters, block }))
             }
-            6 => ours(Reply::Released),
-            7 => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
-            8 => self.reason().and_then(|reason| ours(Reply::Gone(reason))),
-            9 => Err(store::capacity_error(operation.name(), self.count()?)),
-            10 => {
+            code::RELEASED => ours(Reply::Released),
+            code::NOT_YOURS => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
+            code::GONE => self.reason().and_then(|reason| ours(Reply::Gone(reason))),
+            code::CAPACITY => Err(store::capacity_error(operation.name(), self.count()?)),
+            code::FAILED => {
                 let (error, reaction) = error::of_operation(&self.text()?);
                 if reaction == Reaction::Reconnect {
                     self.misplaced = Some(error.duplicate());
@@ -304,12 +306,12 @@ impl Answers {
     /// Whether an order was carried out.
     pub(super) fn done(&mut self) -> Result<(), Error> {
         match self.number()? {
-            4 => Err(Error::new(
+            code::BUSY => Err(Error::new(
                 ErrorKind::Unsupported,
                 "it is held by a client of another library, which cannot be told to end",
             )
             .hint("breaking it `--now` deletes its key, while that client may still be at work")),
-            10 => Err(error::of_operation(&self.text()?).0),
+            code::FAILED => Err(error::of_operation(&self.text()?).0),
             _ => Ok(()),
         }
     }

@@ -15,66 +15,46 @@
 --   q:<key>  a sorted set, the queue: token -> number of its place
 --   p:<key>  a hash: token -> record of its place, and notes about the queue, whose names begin with '!'
 --
--- Whatever runs often is written out here, in as few calls as it takes; the rest is in `room.lua` and only made into
--- functions when it is needed, because every call of the script would pay for making them.
+-- Functions are made anew by every call of the script, and each variable of the surroundings that one uses makes that
+-- dearer. So none uses any: what a call knows is in one table, `turn`, which is passed on, and constants, written `@NAME`,
+-- are put in before the script is sent. What does not run all the time (`room.lua`, `slow.lua`) is made when it is needed.
 
-local PLACEHOLDER = 'leaseward:held-by-several'
-
-local call, byte, sub, format = redis.call, string.byte, string.sub, string.format
-local side, client, handover, stride = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local time = call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-
--- The answers, one behind the other: a code, then its fields, up to five at a time. Flat, because that is cheapest on
--- both sides; what is nil is overwritten by the next.
-local out, n = {}, 0
-local function answer(a, b, c, d, e)
+-- Adds to the answers of this call, which stand one behind the other: a code, then its fields, up to five at a time.
+-- Flat, because that is cheapest on both sides; what is nil is overwritten by the next.
+local function answer(turn, a, b, c, d, e)
+  local out, n = turn.out, turn.n
   out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = a, b, c, d, e
-  n = n + (e ~= nil and 5 or d ~= nil and 4 or c ~= nil and 3 or b ~= nil and 2 or 1)
+  turn.n = n + (e ~= nil and 5 or d ~= nil and 4 or c ~= nil and 3 or b ~= nil and 2 or 1)
 end
-
-local GRANTED, GRANTED_ALL, QUEUED, BUSY, RENEWED, RELEASED, NOT_YOURS, GONE, CAPACITY, FAILED, DONE =
-  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-local EXPIRED, NOT_OURS, BROKEN = 1, 2, 3
-
--- A place lasts min(ttl, this) after its last ask, and so does a lease that was handed over until its first renewal.
-local HANDED_MAX_MS = 10000
-
--- The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
-local QUEUE_MS = 2 * HANDED_MAX_MS
-
--- By key: what was known of clients of other libraries on a name that was released in this call, with nobody waiting.
-local left_behind
 
 -- Microseconds as text. In halves: numbers are floating here, which take long to print whole, and an integer may have no
 -- more than 32 bits where Redis runs on Windows.
 local function text(micros)
   local low = micros % 10000000
-  return format('%d%07d', (micros - low) / 10000000, low)
+  return string.format('%d%07d', (micros - low) / 10000000, low)
 end
 
 -- The newest fence given out; read when first needed.
-local last, is_written, is_ahead
-local function last_fence()
-  if not last then
-    last = tonumber(call('GET', KEYS[1]) or 0)
+local function last_fence(turn)
+  if not turn.last then
+    turn.last = tonumber(redis.call('GET', KEYS[1]) or 0)
   end
-  return last
+  return turn.last
 end
 
 -- Reserves fences: above all given out before, and not below the clock, so that a server that lost its memory does not
 -- give them out again. The first of a call is written at once: where writing is refused, no lease is given either.
-local function reserve(count)
-  local first = last_fence() + 1
-  if first < now then
-    first = now
+local function reserve(turn, count)
+  local first = (turn.last or turn.last_fence(turn)) + 1
+  if first < turn.now then
+    first = turn.now
   end
-  last = first + count - 1
-  if is_written then
-    is_ahead = true
+  turn.last = first + count - 1
+  if turn.is_written then
+    turn.is_ahead = true
   else
-    call('SET', KEYS[1], text(last))
-    is_written = true
+    redis.call('SET', KEYS[1], turn.text(turn.last))
+    turn.is_written = true
   end
   return first
 end
@@ -82,16 +62,13 @@ end
 -- The record of an exclusive lease. Its letter: 's' sound, and nothing to look at; 'd' sound, but it asked for a delay, or
 -- somebody has queued behind it, or it lasts longer than its TTL; 'b' broken; 'k' kept for its minimum hold. Letter and
 -- TTL come first: one comparison tells a renewal that there is nothing to look at. All fields are texts.
-local now_text
-local function record(letter, ttl, first, count, delay, token, value)
-  now_text = now_text or text(now)
-  return letter .. ttl .. ' ' .. text(first) .. ' ' .. count .. ' ' .. delay .. ' ' .. now_text .. ' ' .. token .. '\n'
+local function record(turn, letter, ttl, first, count, delay, token, value)
+  local now = turn.now_text
+  if not now then
+    now = turn.text(turn.now)
+    turn.now_text = now
+  end
+  local low = first % 10000000
+  return string.format('%s%s %d%07d %s %s %s %s\n', letter, ttl, (first - low) / 10000000, low, count, delay, now, token)
     .. value
-end
-
--- Operations take their fields from `ARGV` at `at` and their keys from `KEYS` at `k`.
-local at, k = 5, 2
-local function next_key()
-  k = k + stride
-  return KEYS[k - stride]
 end

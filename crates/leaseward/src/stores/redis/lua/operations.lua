@@ -1,11 +1,19 @@
 -- The operations that run all the time, each in as few calls as it takes, for exclusive leases of ours about which there
 -- is nothing unusual. Everything else is slow. What is done here must be what `slow.lua` would have done.
+-- They take their fields from `ARGV` at `turn.at` and their keys from `KEYS` at `turn.k`.
+
+local function next_key(turn)
+  local k = turn.k
+  turn.k = k + turn.stride
+  return KEYS[k]
+end
 
 -- Takes a place at the end of the queue behind an exclusive lease of ours; says whether it did.
-local function join(token, ttl, value, key, h, q)
+local function join(turn, token, ttl, value, key, h, q)
+  local call = redis.call
   local values = call('MGET', key, h)
   local owner = values[2] and string.match(values[2], '^%a%d+ %d+ %d+ %d+ %d+ ([^\n]*)\n')
-  local p = side .. 'p:' .. key
+  local p = turn.side .. 'p:' .. key
   if not owner or owner ~= values[1] or owner == token or call('HEXISTS', p, token) == 1 then
     return false
   end
@@ -16,41 +24,43 @@ local function join(token, ttl, value, key, h, q)
   local ahead = call('ZCARD', q)
   local number = call('HINCRBY', p, '!s', 1)
   local length = tonumber(ttl)
-  local expires = now + (length < HANDED_MAX_MS and length or HANDED_MAX_MS) * 1000
-  if byte(values[2]) == 115 then
+  local expires = turn.now + (length < @HANDED_MAX_MS and length or @HANDED_MAX_MS) * 1000
+  if string.byte(values[2]) == 115 then
     call('SETRANGE', h, 0, 'd')
   end
   call('ZADD', q, number, token)
-  call('HSET', p, token, 'x 0 ' .. ttl .. ' 1 0 ' .. text(now) .. ' ' .. text(expires) .. ' ' .. client .. '\n' .. value)
+  call('HSET', p, token, 'x 0 ' .. ttl .. ' 1 0 ' .. turn.text(turn.now) .. ' ' .. turn.text(expires) .. ' ' .. turn.client
+    .. '\n' .. value)
   -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
   if ahead == 0 or number % 8 == 0 then
-    call('PEXPIRE', q, QUEUE_MS)
-    call('PEXPIRE', p, QUEUE_MS)
+    call('PEXPIRE', q, @QUEUE_MS)
+    call('PEXPIRE', p, @QUEUE_MS)
   end
-  answer(QUEUED, last_fence(), ahead)
-  answer(sub(owner, 34), 'x', 0, left, left)
+  turn.answer(turn, @QUEUED, turn.last_fence(turn), ahead)
+  turn.answer(turn, string.sub(owner, 34), 'x', 0, left, left)
   return true
 end
 
 -- Gives an exclusive lease to the first in the queue, and tells it; says whether it did. Not if that one is dead or wants
 -- something else, or if a client of another library has been seen, who must get its chance.
-local function pass_on(key, h, q, to)
-  local p = side .. 'p:' .. key
+local function pass_on(turn, key, h, q, to)
+  local call, handover = redis.call, turn.handover
+  local p = turn.side .. 'p:' .. key
   local notes = call('HMGET', p, to, '!f')
   if not notes[1] or handover == 'never' or (notes[2] and handover == 'auto') then
     return false
   end
   local mode, ttl, count, delay, expires, owner, value =
     string.match(notes[1], '^(%a) %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
-  if mode ~= 'x' or tonumber(expires) <= now then
+  if mode ~= 'x' or tonumber(expires) <= turn.now then
     return false
   end
   local waiting = call('ZCARD', q) - 1
-  local given = math.min(tonumber(ttl), HANDED_MAX_MS)
-  local first = reserve(tonumber(count))
+  local given = math.min(tonumber(ttl), @HANDED_MAX_MS)
+  local first = turn.reserve(turn, tonumber(count))
   local letter = (waiting > 0 or delay ~= '0') and 'd' or 's'
   call('SET', key, to, 'PX', given)
-  call('SET', h, record(letter, ttl, first, count, delay, to, value), 'PX', given + delay)
+  call('SET', h, turn.record(turn, letter, ttl, first, count, delay, to, value), 'PX', given + delay)
   call('ZREM', q, to)
   if waiting == 0 then
     call('DEL', p)
@@ -58,82 +68,90 @@ local function pass_on(key, h, q, to)
     call('HDEL', p, to)
   end
   call('PUBLISH', 'leaseward:c:' .. owner,
-    format('G %s %s %d -1 %d ', text(first), count, given, waiting) .. to .. '\n' .. key)
+    string.format('G %s %s %d -1 %d ', turn.text(first), count, given, waiting) .. to .. '\n' .. key)
   return true
 end
 
 -- a|q token ttl_ms value: an exclusive lease of one fence, without delay; `q` queues if it is not free.
 -- A|Q token ttl_ms value mode capacity count delay_ms: anything else.
-local function ask(letter)
-  local token, ttl, value, key = ARGV[at], ARGV[at + 1], ARGV[at + 2], next_key()
+local function ask(turn, letter)
+  local call, at, side, key = redis.call, turn.at, turn.side, turn.next_key(turn)
+  local token, ttl, value = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local mode, cap, count, delay = 'x', '0', '1', '0'
-  at = at + 3
+  turn.at = at + 3
   if letter == 65 or letter == 81 then
-    mode, cap, count, delay = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    at = at + 4
+    mode, cap, count, delay = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+    turn.at = at + 7
   end
   local h, q = side .. 'h:' .. key, side .. 'q:' .. key
-  if mode == 'x' and delay == '0' and not left_behind and call('EXISTS', key, h, q) == 0 then
+  if mode == 'x' and delay == '0' and not turn.left_behind and call('EXISTS', key, h, q) == 0 then
     local fences = count == '1' and 1 or tonumber(count)
-    local first = reserve(fences)
+    local first = turn.reserve(turn, fences)
     call('SET', key, token, 'PX', ttl)
-    call('SET', h, record('s', ttl, first, count, '0', token, value), 'PX', ttl)
-    return answer(GRANTED, first, fences, -1, 0)
-  end
-  if letter == 113 and join(token, ttl, value, key, h, q) then
+    call('SET', h, turn.record(turn, 's', ttl, first, count, '0', token, value), 'PX', ttl)
+    local out, n = turn.out, turn.n
+    out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = @GRANTED, first, fences, -1, 0
+    turn.n = n + 5
     return
   end
-  slow().ask({
+  if letter == 113 and turn.join(turn, token, ttl, value, key, h, q) then
+    return
+  end
+  turn.slow(turn).ask({
     token = token, ttl = tonumber(ttl), value = value, mode = mode, cap = tonumber(cap), count = tonumber(count),
     delay = tonumber(delay),
   }, key, letter == 81 or letter == 113)
 end
 
 -- n token ttl_ms count: count further fences if nobody waits.
-local function renew()
-  local token, ttl, count, key = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), next_key()
-  at = at + 3
-  local h = side .. 'h:' .. key
+local function renew(turn)
+  local call, at, key = redis.call, turn.at, turn.next_key(turn)
+  local token, ttl, count = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  turn.at = at + 3
+  local h = turn.side .. 'h:' .. key
   local values = call('MGET', key, h)
   local start = 's' .. ttl .. ' '
   local waiting
-  if values[1] == token and values[2] and sub(values[2], 1, #start) == start then
+  if values[1] == token and values[2] and string.sub(values[2], 1, #start) == start then
     -- Both are written whatever comes of it: what waits for replicas waits for a write.
     call('PEXPIRE', key, ttl)
     call('PEXPIRE', h, ttl)
-    waiting = handover == 'never' and 1 or 0
+    waiting = turn.handover == 'never' and 1 or 0
   else
-    waiting = slow().renew(token, tonumber(ttl), key)
+    waiting = turn.slow(turn).renew(token, tonumber(ttl), key)
     if not waiting then
       return
     end
   end
-  if count > 0 and waiting == 0 then
-    return answer(RENEWED, waiting, reserve(count), count)
+  if count ~= '0' and waiting == 0 then
+    local fences = tonumber(count)
+    return turn.answer(turn, @RENEWED, waiting, turn.reserve(turn, fences), fences)
   end
-  answer(RENEWED, waiting, 0, 0)
+  turn.answer(turn, @RENEWED, waiting, 0, 0)
 end
 
 -- r token keep_ms: compares the token and nothing else.
-local function release()
-  local token, keep, key = ARGV[at], ARGV[at + 1], next_key()
-  at = at + 2
-  local h, q = side .. 'h:' .. key, side .. 'q:' .. key
-  if keep == '0' and handover ~= 'never' then
+local function release(turn)
+  local call, at, side, key = redis.call, turn.at, turn.side, turn.next_key(turn)
+  local token, keep = ARGV[at], ARGV[at + 1]
+  turn.at = at + 2
+  local h = side .. 'h:' .. key
+  if keep == '0' and turn.handover ~= 'never' then
     local values = call('MGET', key, h)
-    local letter = values[2] and byte(values[2])
+    local letter = values[2] and string.byte(values[2])
     if values[1] == token and (letter == 115 or letter == 100) then
+      local q = side .. 'q:' .. key
       local to = letter == 100 and call('ZRANGE', q, 0, 0)[1]
       if not to then
         call('DEL', key, h)
-        return answer(RELEASED)
+        return turn.answer(turn, @RELEASED)
       end
       -- A server without memory to spare refuses, before anything has changed.
-      local ok, passed = pcall(pass_on, key, h, q, to)
+      local ok, passed = pcall(turn.pass_on, turn, key, h, q, to)
       if ok and passed then
-        return answer(RELEASED)
+        return turn.answer(turn, @RELEASED)
       end
     end
   end
-  slow().release(token, tonumber(keep), key)
+  turn.slow(turn).release(token, tonumber(keep), key)
 end

@@ -1,6 +1,12 @@
 -- A name with everything that is known about it: who holds it, who waits. Mirrors the memory store, which is the reference.
-local function library()
+local function library(turn)
   local lib = {}
+  local call, format = redis.call, string.format
+  local now, side, client, handover, text = turn.now, turn.side, turn.client, turn.handover, turn.text
+
+  local function answer(...)
+    turn.answer(turn, ...)
+  end
 
   local function ms_until(moment)
     local left = math.ceil((moment - now) / 1000)
@@ -60,7 +66,7 @@ local function library()
   end
 
   local function handed(ttl)
-    return ttl < HANDED_MAX_MS and ttl or HANDED_MAX_MS
+    return ttl < @HANDED_MAX_MS and ttl or @HANDED_MAX_MS
   end
 
   -- Clients of other libraries poll: to them a name with a queue of ours never looks free. Where one held it within the
@@ -134,7 +140,7 @@ local function library()
     if kind == 'string' or kind == 'none' then
       local values = call('MGET', key, room.h)
       local value, hold = values[1], values[2] and read_exclusive(values[2])
-      if (value == PLACEHOLDER or not value) and not hold and call('EXISTS', room.h) == 1 then
+      if (value == @PLACEHOLDER or not value) and not hold and call('EXISTS', room.h) == 1 then
         load_shared(room)
       elseif hold and (not value or hold.token == value) then
         load_exclusive(room, hold)
@@ -145,8 +151,10 @@ local function library()
     else
       room.foreign = { kind = kind, left = call('PTTL', key) }
     end
-    if left_behind and left_behind[key] and #room.holds == 0 then
-      room.strangers = left_behind[key]
+    -- By key: what was known of clients of other libraries on a name that was released in this call, with nobody waiting.
+    local left_behind = turn.left_behind and turn.left_behind[key]
+    if left_behind and #room.holds == 0 then
+      room.strangers = left_behind
       room.open = room.strangers.open > now and room.strangers.open or nil
     end
     return room
@@ -202,7 +210,7 @@ local function library()
       blocked = math.max(blocked, blocks_until(hold))
     end
     if latest > now then
-      call('SET', room.key, PLACEHOLDER, 'PX', ms_until(latest))
+      call('SET', room.key, @PLACEHOLDER, 'PX', ms_until(latest))
     end
     call('PEXPIRE', room.h, ms_until(blocked))
   end
@@ -234,7 +242,7 @@ local function library()
     local count = ask.mode == 'x' and ask.count or 1
     local hold = {
       token = ask.token, mode = ask.mode, cap = ask.cap, slot = free_slot(room, ask.mode), letter = 's', ttl = ask.ttl,
-      first = reserve(count), count = count, delay = ask.delay, since = now, expires = now + ttl * 1000,
+      first = turn.reserve(turn, count), count = count, delay = ask.delay, since = now, expires = now + ttl * 1000,
       value = ask.value, strangers = is_recent(room.strangers) and room.strangers,
     }
     room.holds[#room.holds + 1] = hold
@@ -284,8 +292,8 @@ local function library()
     elseif room.open then
       note_open(room)
     end
-    call('PEXPIRE', room.q, QUEUE_MS)
-    call('PEXPIRE', room.p, QUEUE_MS)
+    call('PEXPIRE', room.q, @QUEUE_MS)
+    call('PEXPIRE', room.p, @QUEUE_MS)
   end
 
   -- The first in the queue who is alive; drops dead ones before.
@@ -375,8 +383,8 @@ local function library()
       note_open(room)
       lib.wake(room, place.client)
     elseif room.strangers and call('EXISTS', room.q) == 0 then
-      left_behind = left_behind or {}
-      left_behind[room.key] = room.strangers
+      turn.left_behind = turn.left_behind or {}
+      turn.left_behind[room.key] = room.strangers
     end
   end
 
@@ -403,7 +411,7 @@ local function library()
       end
     end
     if first then
-      return answer(sub(first.token, 34), first.mode, first.cap,
+      return answer(string.sub(first.token, 34), first.mode, first.cap,
         math.max(0, math.ceil((first.expires - now) / 1000)), ms_until(blocks_until(first)))
     end
     answer('', 'x', 0, -1, room.open and ms_until(room.open) or -1)
@@ -412,11 +420,11 @@ local function library()
   -- Why its owner may not lengthen it, if that is so.
   function lib.refuses(hold)
     if hold.letter == 'b' then
-      return BROKEN
+      return @BROKEN
     elseif hold.letter == 'k' then
-      return NOT_OURS
+      return @NOT_OURS
     elseif hold.expires <= now then
-      return EXPIRED
+      return @EXPIRED
     end
   end
 

@@ -1,6 +1,11 @@
 -- What does not run all the time: names that are held, waited for, shared, taken together, looked at or broken.
-local function slow_operations()
-  local l, ops = library(), {}
+local function slow_operations(turn)
+  local l, ops = turn.library(turn), {}
+  local call, now, side, client, handover = redis.call, turn.now, turn.side, turn.client, turn.handover
+
+  local function answer(...)
+    turn.answer(turn, ...)
+  end
 
   function ops.ask(ask, key, may_queue)
     local room = l.enter(key)
@@ -8,53 +13,54 @@ local function slow_operations()
     if hold then
       local reason = l.refuses(hold)
       if reason then
-        return answer(GONE, reason)
+        return answer(@GONE, reason)
       end
       hold.expires = math.max(hold.expires, now + ask.ttl * 1000)
       hold.ttl = ask.ttl
       l.keep(room, hold)
-      return answer(GRANTED, hold.first, hold.count, hold.slot, l.waiters(room))
+      return answer(@GRANTED, hold.first, hold.count, hold.slot, l.waiters(room))
     end
     if ask.mode == 'p' then
       for _, other in ipairs(room.holds) do
         if other.mode == 'p' and other.cap ~= ask.cap then
           l.drop_place(room, ask.token)
-          return answer(CAPACITY, other.cap)
+          return answer(@CAPACITY, other.cap)
         end
       end
     end
-    local fence = last_fence()
+    local fence = turn.last_fence(turn)
     local place, ahead = l.place(room, ask.token)
     if place then
       l.keep_place(room, ask, place.since)
-      return l.standing(room, QUEUED, ahead, fence)
+      return l.standing(room, @QUEUED, ahead, fence)
     end
     local waiting = l.waiters(room)
     if waiting == 0 and not room.open and l.admits(room, ask.mode, ask.cap) then
       local given = l.grant(room, ask, ask.ttl)
-      return answer(GRANTED, given.first, given.count, given.slot, 0)
+      return answer(@GRANTED, given.first, given.count, given.slot, 0)
     end
     if not may_queue then
-      return l.standing(room, BUSY, waiting)
+      return l.standing(room, @BUSY, waiting)
     end
     l.keep_place(room, ask)
     if waiting == 0 and room.open and handover == 'never' then
       l.wake(room, client)
     end
-    l.standing(room, QUEUED, waiting, fence)
+    l.standing(room, @QUEUED, waiting, fence)
   end
 
   -- m token ttl_ms value mode capacity count delay_ms names: all names or none; never queues.
   function ops.ask_all()
+    local at = turn.at
     local wish = {
       token = ARGV[at], ttl = tonumber(ARGV[at + 1]), value = ARGV[at + 2], mode = ARGV[at + 3],
       cap = tonumber(ARGV[at + 4]), count = tonumber(ARGV[at + 5]), delay = tonumber(ARGV[at + 6]),
     }
     local names = tonumber(ARGV[at + 7])
-    at = at + 8
+    turn.at = at + 8
     local keys, rooms = {}, {}
     for i = 1, names do
-      keys[i] = next_key()
+      keys[i] = turn.next_key(turn)
     end
     for i = 1, names do
       local room = l.enter(keys[i])
@@ -62,7 +68,7 @@ local function slow_operations()
       local is_ours = hold and hold.letter == 's'
       local waiting = l.waiters(room)
       if not is_ours and (waiting > 0 or not l.admits(room, wish.mode, wish.cap)) then
-        return l.standing(room, BUSY, waiting)
+        return l.standing(room, @BUSY, waiting)
       end
       rooms[i] = room
     end
@@ -77,7 +83,7 @@ local function slow_operations()
       end
       given[i] = hold
     end
-    answer(GRANTED_ALL, names)
+    answer(@GRANTED_ALL, names)
     for i = 1, names do
       answer(given[i].first, given[i].count)
     end
@@ -87,12 +93,12 @@ local function slow_operations()
   function ops.renew(token, ttl, key)
     local room = l.enter(key)
     local hold = l.find(room, token)
-    local reason = NOT_OURS
+    local reason = @NOT_OURS
     if hold then
       reason = l.refuses(hold)
     end
     if reason then
-      answer(NOT_YOURS, reason)
+      answer(@NOT_YOURS, reason)
       return
     end
     hold.ttl = ttl
@@ -114,35 +120,35 @@ local function slow_operations()
     local hold, number = l.find(room, token)
     if hold then
       if hold.letter == 'k' then
-        return answer(RELEASED)
+        return answer(@RELEASED)
       end
       local was_live = hold.expires > now
       if was_live and keep > 0 then
         hold.letter = 'k'
         hold.expires = now + keep * 1000
         l.keep(room, hold)
-        return answer(RELEASED)
+        return answer(@RELEASED)
       end
       l.remove(room, number)
       hand_over(room)
       if was_live then
-        return answer(RELEASED)
+        return answer(@RELEASED)
       end
       -- Within its delay: it had ended, but its holder came back to say so.
-      return answer(NOT_YOURS, EXPIRED)
+      return answer(@NOT_YOURS, @EXPIRED)
     end
     if l.drop_place(room, token) then
       hand_over(room)
-      return answer(RELEASED)
+      return answer(@RELEASED)
     end
     if room.foreign and room.foreign.value == token then
       -- Ours, but its record is gone: deleted by hand, or evicted.
       call('DEL', key)
       room.foreign = nil
       hand_over(room)
-      return answer(RELEASED)
+      return answer(@RELEASED)
     end
-    answer(NOT_YOURS, NOT_OURS)
+    answer(@NOT_YOURS, @NOT_OURS)
   end
 
   -- Nobody reads through more, and Lua cannot pass on many more at once.
@@ -168,24 +174,24 @@ local function slow_operations()
     end
     local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
     local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
-    answer(DONE)
-    answer(now, kind, call('PTTL', key), value == PLACEHOLDER and '' or value, owner)
+    answer(@DONE)
+    answer(now, kind, call('PTTL', key), value == @PLACEHOLDER and '' or value, owner)
     answer(records, places, texts)
   end
 
   -- Read without changing anything, so that a look never hands a lease over.
   function ops.look()
-    show(next_key())
+    show(turn.next_key(turn))
   end
 
   -- x how: ends leases against their holders' will; at once, or by refusing renewals. Answers what was there before.
   function ops.break_lease()
-    local is_now, key = ARGV[at] == 'now', next_key()
-    at = at + 1
+    local is_now, key = ARGV[turn.at] == 'now', turn.next_key(turn)
+    turn.at = turn.at + 1
     local room = l.enter(key)
     if room.foreign and not is_now then
       -- Another library's lease cannot be told to end; it can be deleted.
-      return answer(BUSY)
+      return answer(@BUSY)
     end
     show(key)
     if room.foreign then
@@ -209,8 +215,10 @@ local function slow_operations()
   return ops
 end
 
-local slow_made
-local function slow()
-  slow_made = slow_made or slow_operations()
-  return slow_made
+-- Those functions, made at the first need of a call.
+local function slow(turn)
+  if not turn.ops then
+    turn.ops = turn.slow_operations(turn)
+  end
+  return turn.ops
 end

@@ -1,31 +1,43 @@
 -- Every operation for itself: what fails, fails alone, and its error is its answer.
-while at <= #ARGV do
-  local letter = byte(ARGV[at])
-  at = at + 1
-  local before_n, ok, failure = n, nil, nil
+local time = redis.call('TIME')
+local out = {}
+local turn = {
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2]), now_text = false,
+  side = ARGV[1], client = ARGV[2], handover = ARGV[3], stride = tonumber(ARGV[4]),
+  at = 5, k = 2, out = out, n = 0,
+  last = false, is_written = false, is_ahead = false, left_behind = false, ops = false,
+  answer = answer, text = text, last_fence = last_fence, reserve = reserve, record = record, next_key = next_key,
+  join = join, pass_on = pass_on, library = library, slow_operations = slow_operations, slow = slow,
+}
+
+local count = #ARGV
+while turn.at <= count do
+  local letter = string.byte(ARGV[turn.at])
+  turn.at = turn.at + 1
+  local before, ok, failure = turn.n, nil, nil
   if letter == 97 or letter == 113 or letter == 65 or letter == 81 then
-    ok, failure = pcall(ask, letter)
+    ok, failure = pcall(ask, turn, letter)
   elseif letter == 114 then
-    ok, failure = pcall(release)
+    ok, failure = pcall(release, turn)
   elseif letter == 110 then
-    ok, failure = pcall(renew)
+    ok, failure = pcall(renew, turn)
   elseif letter == 109 then
-    ok, failure = pcall(slow().ask_all)
+    ok, failure = pcall(turn.slow(turn).ask_all)
   elseif letter == 108 then
-    ok, failure = pcall(slow().look)
+    ok, failure = pcall(turn.slow(turn).look)
   else
-    ok, failure = pcall(slow().break_lease)
+    ok, failure = pcall(turn.slow(turn).break_lease)
   end
   if not ok then
-    for i = before_n + 1, n do
+    for i = before + 1, turn.n do
       out[i] = nil
     end
-    n = before_n
-    answer(FAILED, type(failure) == 'table' and failure.err or tostring(failure))
+    turn.n = before
+    answer(turn, @FAILED, type(failure) == 'table' and failure.err or tostring(failure))
   end
 end
 
-if is_ahead then
-  call('SET', KEYS[1], text(last))
+if turn.is_ahead then
+  redis.call('SET', KEYS[1], text(turn.last))
 end
 return out
