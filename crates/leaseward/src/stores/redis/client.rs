@@ -6,6 +6,7 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
@@ -30,6 +31,11 @@ use crate::{
 /// How often a call is sent anew because a server did not know the script or sent us elsewhere: more than a slot on the
 /// move needs, fewer than a loop.
 const RESENDS_MAX: usize = 5;
+
+/// How long and how often a call is tried while its slot is on the move: with a few keys that takes milliseconds, and
+/// other slots' calls may wait for this one.
+const ASK_AGAIN_FOR: Duration = Duration::from_millis(100);
+const ASK_AGAIN_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) struct Client {
     pub(super) config: Config,
@@ -110,7 +116,8 @@ impl Client {
         for (place, operation) in batch.iter().enumerate() {
             let key = self.keys.lock_key(operation.name());
             let slot = self.keys.slot(&key);
-            let is_alone = matches!(operation, Operation::Ask(ask) if !self.is_one_slot(&ask.names));
+            let is_alone =
+                matches!(operation, Operation::Ask(ask) if !self.is_one_slot(&ask.names));
             let fits = |part: &Part| part.slot == slot && !part.is_alone && !is_alone;
             let at = parts.iter().position(fits).unwrap_or_else(|| {
                 let call = Call::new(&self.keys, slot);
@@ -142,7 +149,7 @@ impl Client {
     pub(super) async fn call(&self, slot: Slot, call: &Call, waits: bool) -> Result<Value, Error> {
         let mut node = self.servers().node_of(slot)?;
         let (mut by, mut asking) = (By::Hash(&self.hash), false);
-        let mut sends = 0;
+        let (mut sends, begun) = (0, Instant::now());
         loop {
             let link = node.link()?;
             let command = call.command(by, &link.sender);
@@ -159,7 +166,11 @@ impl Client {
                     Some(redirect) => (node, asking) = (redirect.node, redirect.asking),
                     None => return Err(why),
                 },
-                Some(Reaction::Tell) => return Err(why),
+                Some(Reaction::AskAgain) if begun.elapsed() < ASK_AGAIN_FOR => {
+                    tokio::time::sleep(ASK_AGAIN_EVERY).await;
+                    (node, asking, sends) = (self.servers().node_of(slot)?, false, 0);
+                }
+                Some(Reaction::Tell | Reaction::AskAgain) => return Err(why),
                 // No answer at all, or one that says that this is not the node it was.
                 Some(Reaction::Reconnect) | None => {
                     node.broken(&link, why.duplicate());
@@ -283,7 +294,7 @@ impl Client {
         }
     }
 
-    fn wake_after(&self, name: Name, delay: std::time::Duration) {
+    fn wake_after(&self, name: Name, delay: Duration) {
         let Some(sink) = self.sink.get().cloned() else { return };
         if delay.is_zero() {
             return sink(Push::Woken { name });

@@ -39,6 +39,8 @@ pub(super) enum Reaction {
     SendScript,
     /// Send it to the node the error names.
     Redirect,
+    /// Ask again in a moment: it is about to be possible.
+    AskAgain,
 }
 
 impl Code {
@@ -70,10 +72,10 @@ impl Code {
             Self::ReadOnly | Self::MasterDown | Self::NoAuth => Reaction::Reconnect,
             Self::NoScript => Reaction::SendScript,
             Self::Moved | Self::Ask => Reaction::Redirect,
+            Self::TryAgain => Reaction::AskAgain,
             Self::Loading
             | Self::Busy
             | Self::ClusterDown
-            | Self::TryAgain
             | Self::MisConf
             | Self::NoReplicas
             | Self::OutOfMemory
@@ -177,8 +179,7 @@ const FORBIDDEN_INSIDE: &str = "The user executing the script can't";
 pub(super) fn of_operation(text: &str) -> (Error, Reaction) {
     let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
     // Redis 7.0 has no code of its own for what is forbidden inside a script.
-    let code =
-        if detail.starts_with(FORBIDDEN_INSIDE) { Code::NoPerm } else { Code::of(code) };
+    let code = if detail.starts_with(FORBIDDEN_INSIDE) { Code::NoPerm } else { Code::of(code) };
     let error = match code {
         // It failed somewhere in the middle; what came before it stands.
         Code::Other => Error::new(
