@@ -115,8 +115,7 @@ pub(crate) async fn healed(store: &dyn Store) {
 /// The keys of a server, sorted.
 pub(crate) fn keys(server: &RedisServer) -> Vec<String> {
     let keys = server.cli(&["--raw", "keys", "*"]);
-    let mut keys: Vec<_> =
-        keys.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect();
+    let mut keys: Vec<_> = keys.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect();
     keys.sort_unstable();
     keys
 }

@@ -176,9 +176,10 @@ impl Gist {
 }
 
 fn standing(standing: &Standing) -> String {
-    let holder = standing.holder.as_ref().map(|holder| {
-        format!("{} {} {:?}", holder.who, holder.mode, holder.remaining.map(rest))
-    });
+    let holder = standing
+        .holder
+        .as_ref()
+        .map(|holder| format!("{} {} {:?}", holder.who, holder.mode, holder.remaining.map(rest)));
     format!("{holder:?} {:?} {}", standing.free_in.map(rest), standing.ahead)
 }
 

@@ -10,8 +10,8 @@ use leaseward_testkit::{Fsync, PATIENCE, Proxy, RedisServer, eventually};
 
 use crate::{
     help::{
-        Monitor, connect, granted, healed, one, open, queueing, releasing, renewing, take,
-        taking, try_open, until,
+        Monitor, connect, granted, healed, one, open, queueing, releasing, renewing, take, taking,
+        try_open, until,
     },
     steps::token,
 };
@@ -312,7 +312,6 @@ async fn a_primary_turned_replica_is_left_and_found_again() {
     let again = granted(one(&*store, taking("a", 1)).await);
     assert_eq!(again.fence(), before.fence(), "the same token has the same lease");
     granted(one(&*store, taking("b", 2)).await);
-
 }
 
 #[tokio::test(flavor = "multi_thread")]
