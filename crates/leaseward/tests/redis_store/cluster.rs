@@ -1,15 +1,9 @@
 //! A cluster: nodes are lost, slots move, names are everywhere.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use leaseward::{
-    ErrorKind, Locks, MultiAttempt,
+    ErrorKind, MultiAttempt,
     store::{Ask, IfBusy, Operation, Query, Reply},
 };
 use leaseward_testkit::{Cluster, PATIENCE, RedisServer, eventually};
@@ -17,6 +11,7 @@ use leaseward_testkit::{Cluster, PATIENCE, RedisServer, eventually};
 use crate::{
     help::{LONG, ask, connect, granted, one, open, releasing, take, taking, until},
     steps::name,
+    work::Works,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -50,54 +45,6 @@ async fn a_lost_node_is_replaced_and_waiters_are_served() {
     assert!(next.expect("no panic").fence() > fence);
 }
 
-/// Adds one to a number that is safe only under the lock; checks that nobody else is in, and the order of fences.
-#[derive(Default)]
-struct Work {
-    number: AtomicU64,
-    fence: AtomicU64,
-    inside: AtomicBool,
-    done: AtomicU64,
-    enough: AtomicBool,
-}
-
-/// Of leases that a failed release leaves behind for their time.
-const SHORT: Duration = Duration::from_secs(2);
-
-impl Work {
-    async fn go_on(&self, locks: &Locks) {
-        while !self.enough.load(Ordering::Relaxed) {
-            // A slot on the move takes no writes for a moment.
-            let held = match locks.lock("a").ttl(SHORT).acquire().await {
-                Ok(held) => held,
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-                    continue;
-                }
-            };
-            assert!(!self.inside.swap(true, Ordering::SeqCst), "two are in");
-            let before = self.fence.swap(held.fence().get(), Ordering::SeqCst);
-            assert!(before < held.fence().get(), "fences go back");
-            let number = self.number.load(Ordering::SeqCst);
-            tokio::task::yield_now().await;
-            self.number.store(number + 1, Ordering::SeqCst);
-            self.inside.store(false, Ordering::SeqCst);
-            self.done.fetch_add(1, Ordering::SeqCst);
-            if let Err(error) = held.release().await {
-                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            }
-        }
-    }
-
-    /// Waits until more was done.
-    async fn goes_on(&self) {
-        let before = self.done.load(Ordering::SeqCst);
-        until("work goes on", PATIENCE, || async {
-            (self.done.load(Ordering::SeqCst) > before + 10).then_some(())
-        })
-        .await;
-    }
-}
-
 /// How often a node has answered with a code.
 fn answered(node: &RedisServer, code: &str) -> u64 {
     let stats = node.info("errorstats");
@@ -109,17 +56,7 @@ fn answered(node: &RedisServer, code: &str) -> u64 {
 async fn a_slot_that_moves_under_load_loses_no_update() {
     let cluster = Cluster::start_without_replicas();
     let slot = cluster.slot_of("lock:a");
-    let work = Arc::new(Work::default());
-    let mut tasks = Vec::new();
-    for _ in 0..3 {
-        let locks = Locks::builder().cohorts(false).connect(&url(&cluster)).await;
-        let locks = locks.expect("the cluster can be reached");
-        for _ in 0..2 {
-            let (work, locks) = (work.clone(), locks.clone());
-            tasks.push(tokio::spawn(async move { work.go_on(&locks).await }));
-        }
-    }
-    work.goes_on().await;
+    let works = Works::start(&[url(&cluster), url(&cluster), url(&cluster)]).await;
     for to in cluster.addresses().iter().cycle().take(4) {
         let from = cluster.primary_of("lock:a");
         if from.address() == *to {
@@ -134,13 +71,9 @@ async fn a_slot_that_moves_under_load_loses_no_update() {
         });
         migration.move_keys();
         migration.finish();
-        work.goes_on().await;
+        works.go_on().await;
     }
-    work.enough.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.await.expect("no panic");
-    }
-    assert_eq!(work.number.load(Ordering::SeqCst), work.done.load(Ordering::SeqCst));
+    works.finish().await;
     assert!(cluster.nodes().iter().any(|node| answered(node, "MOVED") > 0));
 }
 

@@ -2,6 +2,7 @@
 //!
 //! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
 
+mod chaos;
 mod cluster;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
@@ -14,3 +15,4 @@ mod server_faults;
 #[path = "../support/steps.rs"]
 mod steps;
 mod tls;
+mod work;
