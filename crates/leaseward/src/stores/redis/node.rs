@@ -143,11 +143,8 @@ impl Node {
             State::Down(_, before) => before.clone(),
             State::Closed => return Err(closed()),
         };
-        let outcome = self.connect(before.as_deref()).await;
-        if outcome.is_err() {
-            return outcome;
-        }
-        self.take(outcome);
+        let link = self.connect(before.as_deref()).await?;
+        self.take(Ok(link));
         self.link()
     }
 
