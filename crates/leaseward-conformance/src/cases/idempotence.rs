@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leaseward::{
     ErrorKind, Name, Release,
-    store::{IfBusy, Push, Reply},
+    store::{Ask, IfBusy, Operation, Push, Reply},
 };
 
 use crate::{
@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
     case!(asking_again_is_granted_again).timed(),
     case!(asking_again_keeps_the_place, Need::Queue),
     case!(an_expired_grant_is_never_revived).timed(),
+    case!(asking_for_several_revives_none, Need::SeveralNames, Need::LockDelay).timed(),
     case!(a_lost_grant_ends_in_mine),
     case!(a_lost_request_is_sent_again),
     case!(a_try_with_a_lost_reply_ends_in_mine),
@@ -78,6 +79,22 @@ async fn an_expired_grant_is_never_revived(fixture: &Fixture) {
     if let Reply::Granted(again) = bare.ask("x", &old, LONG).await {
         assert!(again.fence() > next.fence(), "a new hold has a new fence");
     }
+}
+
+/// The same of several names, one of which is blocked by the delay of our own lease that has ended.
+async fn asking_for_several_revives_none(fixture: &Fixture) {
+    let bare = fixture.bare().await;
+    let token = bare.token();
+    let before = fixture.now();
+    let delayed = Ask { lock_delay: LONG, ..bare.asks_for("x", &token, SHORT, IfBusy::Tell) };
+    bare.granted(delayed).await;
+    fixture.until(before + SHORT * 2).await;
+    let names = ["w", "x"].map(|name| Name::new(name).expect("a good name"));
+    let names = names.into_iter().collect();
+    let both = Ask { names, ..bare.asks_for("w", &token, LONG, IfBusy::Tell) };
+    let reply = bare.send(Operation::Ask(both)).await;
+    assert!(matches!(reply, Ok(Reply::Busy(_))), "{reply:?}");
+    bare.release("w", &token).await.expect_err("it was not taken");
 }
 
 async fn a_lost_grant_ends_in_mine(fixture: &Fixture) {

@@ -1,17 +1,20 @@
 //! The store is away for a while.
 
+use std::time::Duration;
+
 use leaseward::{ErrorKind, EventKind};
 
 use crate::{
-    Case, Fixture, Kind,
+    Case, Fixture, Kind, Need,
     case::case,
-    support::{Heard, LONG, SHORT, eventually, take},
+    support::{Heard, LONG, SHORT, asking, eventually, granted, queue_of, take},
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(asks_fail_at_once_after_repeated_failures).timed(),
     case!(renewals_are_tried_whatever_the_breaker_says).timed(),
     case!(a_try_that_fails_closed_holds_nothing).timed(),
+    case!(a_place_in_the_queue_outlasts_a_short_outage, Need::Queue).timed(),
 ];
 
 async fn asks_fail_at_once_after_repeated_failures(fixture: &Fixture) {
@@ -68,4 +71,24 @@ async fn a_try_that_fails_closed_holds_nothing(fixture: &Fixture) {
     for name in ["x", "y"] {
         assert!(take(&other.lock(name)).await.is_held());
     }
+}
+
+/// More asks in vain than one without a place is allowed; their pauses, at most 620 ms together, and the third of its
+/// time after which a place is refreshed are well below that time.
+const IN_VAIN: usize = 6;
+const PLACE: Duration = Duration::from_secs(3);
+
+async fn a_place_in_the_queue_outlasts_a_short_outage(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let held = take(&other.lock("x").ttl(LONG)).await;
+    let waiter = asking(locks.lock("x").ttl(PLACE));
+    queue_of(&other, "x", 1).await;
+    line.cut();
+    let before = line.seen(Kind::Ask);
+    eventually("it asks in vain", || async { line.seen(Kind::Ask) >= before + IN_VAIN }).await;
+    line.heal();
+    let fence = held.fence();
+    held.release().await.expect("given back");
+    assert!(granted(waiter).await.fence() > fence);
 }

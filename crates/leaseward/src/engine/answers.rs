@@ -17,7 +17,7 @@ use crate::{
     store::{Answer, IfBusy, Place, Push, Renewal, Reply, timing},
 };
 
-/// Asks of one token that may go unanswered in a row before its waiters are told.
+/// Asks of one token that may go unanswered in a row before its waiters are told, unless it has a place in the queue.
 const FAILURES_MAX: u8 = 5;
 /// Between such asks.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -186,14 +186,16 @@ impl Engine {
             return;
         }
         state.failures = state.failures.saturating_add(1);
+        // A place outlasts a short outage, a failover above all.
+        let has_place = state.claim.may_have_a_place(bid.spec.ttl(), now);
         let worth_asking = match error.kind() {
             // Nothing happened: tell at once, unless a place is at stake.
-            ErrorKind::Unavailable => state.claim.is_queued(),
+            ErrorKind::Unavailable => has_place,
             // It may have happened: the same token must ask again, or leave.
-            ErrorKind::Indeterminate => true,
+            ErrorKind::Indeterminate => has_place || state.failures < FAILURES_MAX,
             _ => false,
         };
-        if worth_asking && state.failures < FAILURES_MAX {
+        if worth_asking {
             self.events.retried();
             let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures.into());
             self.keeper.schedule(bid, &mut state, now + pause);

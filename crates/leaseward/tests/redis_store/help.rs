@@ -23,6 +23,11 @@ use crate::steps::{name, token};
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 
+/// Whether to do what takes longer than is good for every run.
+pub(crate) fn is_full() -> bool {
+    std::env::var_os("LEASEWARD_FULL").is_some()
+}
+
 pub(crate) async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
     let context = OpenContext { clock: Arc::new(SystemClock), who: Arc::from("test:1") };
     store::open(url, context).await

@@ -2,11 +2,17 @@
 //!
 //! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
 
+mod chaos;
+mod cluster;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;
 mod layout;
 mod reference;
+mod replies;
+mod sentinel;
 mod server_faults;
 #[path = "../support/steps.rs"]
 mod steps;
+mod tls;
+mod work;

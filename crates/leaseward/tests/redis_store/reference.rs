@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     hand_clock::HandClock,
-    help::{listen, open},
+    help::{is_full, listen, open},
     steps::{Step, Times, a_step, name},
 };
 
@@ -330,6 +330,7 @@ fn sensible(mut steps: Vec<Step>, may_be_several: bool) -> Vec<Step> {
 }
 
 fn cases(cases: u32) -> TestRunner {
+    let cases = if is_full() { 16 * cases } else { cases };
     TestRunner::new(ProptestConfig { cases, failure_persistence: None, ..Default::default() })
 }
 

@@ -10,8 +10,8 @@ use leaseward_testkit::{Fsync, PATIENCE, Proxy, RedisServer, eventually};
 
 use crate::{
     help::{
-        Monitor, connect, granted, healed, one, open, queueing, releasing, renewing, take, taking,
-        try_open, until,
+        Monitor, connect, granted, healed, is_full, one, open, queueing, releasing, renewing, take,
+        taking, try_open, until,
     },
     steps::token,
 };
@@ -73,7 +73,7 @@ async fn a_crash_without_persistence_forgets_leases_but_not_the_order_of_fences(
 
 /// How many leases are taken at full speed: the more, the nearer the counter comes to the clock.
 fn many() -> usize {
-    if std::env::var_os("LEASEWARD_FULL").is_some() { 1_000_000 } else { 100_000 }
+    if is_full() { 1_000_000 } else { 100_000 }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use leaseward::store::{Evidence, Push, Reply, Store};
 
 use crate::{
     help::{granted, listen, one, open_now, queue, release, renew, take},
-    steps::token,
+    steps::{name, token},
 };
 
 /// Far longer than any of this takes: only a wake-up that never comes runs into it.
@@ -47,7 +47,7 @@ fn what_a_break_frees_goes_to_the_next_in_line() {
     let pushes = listen(&waiter);
     granted(one(&holder, take("a", 1)));
     assert!(matches!(one(&waiter, queue("a", 2)), Ok(Reply::Queued(_))));
-    let order = leaseward::store::Break { name: crate::steps::name("a"), now: true };
+    let order = leaseward::store::Break { name: name("a"), now: true };
     let broken = crate::help::run(holder.break_lease(order)).expect("a good file");
     assert_eq!(broken.holders.len(), 1);
     assert!(matches!(pushes.recv_timeout(NEVER), Ok(Push::Granted { .. })));

@@ -157,7 +157,7 @@ impl Space {
             let Some(room) = self.rooms.get_mut(name) else { continue };
             settle(room, name, &mut self.last, now, effects);
             let is_ours =
-                room.hold_of(&ask.token).is_some_and(|hold| hold.condition == Condition::Sound);
+                room.hold_of(&ask.token).is_some_and(|hold| hold.lengthen(now.moment).is_ok());
             if !is_ours && (room.waiters() > 0 || !held::admits(&room.holds, ask.mode)) {
                 return Ok(Reply::Busy(held::standing(&room.holds, room.waiters(), now.moment)));
             }

@@ -1,6 +1,9 @@
 //! From a batch to calls of the script: one for each slot, sent to the node that has it.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use redis::{RedisError, Value};
@@ -21,6 +24,11 @@ use crate::{
 /// How often a call is sent anew because a server did not know the script or sent us elsewhere: more than a slot on the
 /// move needs, fewer than a loop.
 const RESENDS_MAX: usize = 5;
+
+/// How long and how often a call is tried while its slot is on the move: with a few keys that takes milliseconds, and
+/// other slots' calls may wait for this one.
+const ASK_AGAIN_FOR: Duration = Duration::from_millis(100);
+const ASK_AGAIN_EVERY: Duration = Duration::from_millis(5);
 
 /// Operations of one slot, and where they stood in the batch.
 pub(super) struct Part<'a> {
@@ -126,7 +134,7 @@ impl Client {
     ) -> Result<Called, Error> {
         let mut node = self.servers().node_of(slot)?;
         let (mut by, mut asking) = (By::Hash, false);
-        let mut sends = 0;
+        let (mut sends, begun) = (0, Instant::now());
         loop {
             let shared = node.link()?;
             // Pushes come over the shared connection, whichever carries the call.
@@ -153,7 +161,11 @@ impl Client {
                     Some(redirect) => (node, asking) = (redirect.node, redirect.asking),
                     None => return Err(why),
                 },
-                Some(Reaction::Tell) => return Err(why),
+                Some(Reaction::AskAgain) if begun.elapsed() < ASK_AGAIN_FOR => {
+                    tokio::time::sleep(ASK_AGAIN_EVERY).await;
+                    (node, asking, sends) = (self.servers().node_of(slot)?, false, 0);
+                }
+                Some(Reaction::Tell | Reaction::AskAgain) => return Err(why),
                 // No answer at all, or one that says that this is not the node it was.
                 Some(Reaction::Reconnect) | None => {
                     at.broken(&link, why.duplicate());

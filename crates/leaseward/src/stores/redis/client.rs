@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock, Weak, atomic::AtomicBool},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -205,7 +206,7 @@ impl Client {
         }
     }
 
-    fn wake_after(&self, name: Name, delay: std::time::Duration) {
+    fn wake_after(&self, name: Name, delay: Duration) {
         let Some(sink) = self.sink.get().cloned() else { return };
         if delay.is_zero() {
             return sink(Push::Woken { name });

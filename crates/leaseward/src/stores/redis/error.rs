@@ -39,6 +39,8 @@ pub(super) enum Reaction {
     SendScript,
     /// Send it to the node the error names.
     Redirect,
+    /// Ask again in a moment: it is about to be possible.
+    AskAgain,
 }
 
 impl Code {
@@ -70,10 +72,10 @@ impl Code {
             Self::ReadOnly | Self::MasterDown | Self::NoAuth => Reaction::Reconnect,
             Self::NoScript => Reaction::SendScript,
             Self::Moved | Self::Ask => Reaction::Redirect,
+            Self::TryAgain => Reaction::AskAgain,
             Self::Loading
             | Self::Busy
             | Self::ClusterDown
-            | Self::TryAgain
             | Self::MisConf
             | Self::NoReplicas
             | Self::OutOfMemory

@@ -12,7 +12,7 @@ use crate::{
     LostReason,
     store::{
         self, Answer, Ask, Evidence, Grant, IfBusy, Place as PlaceReply, Reply,
-        held::{self, Condition, Held},
+        held::{self, Held},
         timing,
     },
 };
@@ -83,8 +83,7 @@ impl Turn<'_> {
         let mut rooms: SmallVec<[Room; 4]> = SmallVec::new();
         for name in &ask.names {
             let mut room = self.enter(name)?;
-            let is_ours =
-                room.hold_of(&ask.token).is_some_and(|hold| hold.condition == Condition::Sound);
+            let is_ours = room.hold_of(&ask.token).is_some_and(|hold| hold.lengthen(now).is_ok());
             if !is_ours && (room.waiters > 0 || !held::admits(&room.holds, ask.mode)) {
                 return Ok(Ok(Reply::Busy(held::standing(&room.holds, room.waiters, now))));
             }

@@ -211,6 +211,9 @@ local function library(turn)
     end
     if latest > now then
       call('SET', room.key, @PLACEHOLDER, 'PX', ms_until(latest))
+    else
+      -- Those who are left have ended and only block the name yet: the one who lasted longest has gone.
+      call('DEL', room.key)
     end
     call('PEXPIRE', room.h, ms_until(blocked))
   end

@@ -65,7 +65,7 @@ local function slow_operations(turn)
     for i = 1, names do
       local room = l.enter(keys[i])
       local hold = l.find(room, wish.token)
-      local is_ours = hold and hold.letter == 's'
+      local is_ours = hold and not l.refuses(hold)
       local waiting = l.waiters(room)
       if not is_ours and (waiting > 0 or not l.admits(room, wish.mode, wish.cap)) then
         return l.standing(room, @BUSY, waiting)
