@@ -10,7 +10,7 @@ use crate::help::{
 /// The least that a user needs, as for `ACL SETUSER`; `docs/stores/redis.md` has the same line.
 const LEAST: &str = "locker on >sesame resetkeys ~lock:* ~leaseward:* resetchannels &leaseward:c:* -@all \
     +hello +auth +ping +select +client|id +client|setname +client|kill +script|load +evalsha +eval +info +role \
-    +subscribe +publish +time +exists +type +get +set +mget +del +pexpire +pttl +scan \
+    +subscribe +publish +time +exists +type +get +set +mget +setrange +del +pexpire +pttl +scan \
     +hget +hset +hdel +hmget +hgetall +hkeys +hincrby +zadd +zrem +zcard +zrange +zrank";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -139,7 +139,7 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
         &["HSET", &h, "a", "b"],
         &["HGET", &p, "a"],
         &["HDEL", &p, "a"],
-        &["HEXISTS", &h, "a"],
+        &["SETRANGE", &h, "0", "a"],
         &["HGETALL", &h],
         &["HINCRBY", &p, "a", "1"],
         &["ZADD", &q, "1", "a"],
@@ -160,7 +160,7 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
     want(For::Ending, &["CLIENT", "ID"]);
     want(For::Ending, &["CLIENT", "KILL", "ID", "1"]);
     want(For::Listing, &["SCAN", "0"]);
-    want(For::Listing, &["HMGET", &p, "a"]);
+    want(For::Leases, &["HMGET", &p, "a"]);
     want(For::Listing, &["HKEYS", &lock]);
     want(For::Checking, &["INFO"]);
     want(For::Checking, &["ROLE"]);

@@ -14,7 +14,7 @@ local function join(turn, token, ttl, value, key, h, q)
   local values = call('MGET', key, h)
   local owner = values[2] and string.match(values[2], '^%a%d+ %d+ %d+ %d+ %d+ ([^\n]*)\n')
   local p = turn.side .. 'p:' .. key
-  if not owner or owner ~= values[1] or owner == token or call('HEXISTS', p, token) == 1 then
+  if not owner or owner ~= values[1] or owner == token or call('HGET', p, token) then
     return false
   end
   local left = call('PTTL', key)
