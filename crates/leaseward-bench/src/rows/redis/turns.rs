@@ -223,9 +223,8 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
         first: argument(args, 4)?,
         log: argument(args, 5)?,
     };
-    // One thread is what a bare connection is fastest with.
-    let threads = if who == QUEUE.id { Threads::One } else { Threads::Two };
-    tasks::in_task(threads, async move {
+    // One thread a process, for all: there are more processes than cores, and Node and Python have no more either.
+    tasks::in_task(Threads::One, async move {
         match who.as_str() {
             "ours" => ours.hold(&Ours::connect(&url, true).await?).await,
             "ours-strict" => ours.hold(&Ours::connect(&url, false).await?).await,

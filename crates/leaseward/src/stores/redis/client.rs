@@ -28,6 +28,9 @@ use crate::{
     store::{Answer, Batch, Evidence, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
+/// How often a push steps aside for the answer that came before it: both are a few polls of the runtime apart.
+const STEPS_ASIDE: usize = 8;
+
 pub(super) struct Client {
     pub(super) config: Config,
     pub(super) keys: Keys,
@@ -176,28 +179,42 @@ impl Client {
     }
 
     /// Something came that nobody asked for.
-    fn hear(&self, info: PushInfo) {
+    fn hear(self: &Arc<Self>, info: PushInfo) {
         let message = match (info.kind, &*info.data) {
             (PushKind::Message, [_, Value::BulkString(message)]) => message,
             (PushKind::Invalidate, keys) => return self.invalidated(keys),
             _ => return,
         };
         match wire::heard(message, &self.keys) {
-            Some(Heard::Push(mut push)) => {
-                if let Push::Granted { token, grant, .. } = &mut push {
-                    self.fences.granted(grant);
-                    if self.strong.is_some() {
-                        // Replicas may not have it yet: the token asks again, and that is waited for.
-                        grant.evidence = Evidence::Unproven;
-                    } else {
-                        self.waiting.lock().remove(token);
-                    }
-                }
-                self.push(push);
-            }
+            Some(Heard::Push(push)) => self.hear_push(push),
             Some(Heard::Wake(name, delay)) => self.wake_after(name, delay),
             None => {}
         }
+    }
+
+    fn hear_push(self: &Arc<Self>, mut push: Push) {
+        let Push::Granted { token, grant, .. } = &mut push else { return self.push(push) };
+        self.fences.granted(grant);
+        if self.strong.is_some() {
+            // Replicas may not have it yet: the token asks again, and that is waited for.
+            grant.evidence = Evidence::Unproven;
+            return self.push(push);
+        }
+        if self.waiting.lock().remove(token).is_some() {
+            return self.push(push);
+        }
+        // The answer that gave it its place came just before, and whoever awaits that has yet to run. Told now, the grant
+        // would be no start (R2) and cost another request.
+        let (client, token) = (self.clone(), token.clone());
+        self.spawn(async move {
+            for _ in 0..STEPS_ASIDE {
+                tokio::task::yield_now().await;
+                if client.waiting.lock().remove(&token).is_some() {
+                    break;
+                }
+            }
+            client.push(push);
+        });
     }
 
     pub(super) fn push(&self, push: Push) {

@@ -259,6 +259,10 @@ impl Answers {
     fn read(&mut self, operation: &Operation) -> Result<(Answer, IsForeign), Error> {
         let ours = |reply| Ok((Ok(reply), IsForeign(false)));
         match self.number()? {
+            code::PLAIN => {
+                let block = Block { first: self.fence()?, len: 1 };
+                ours(Reply::Granted(granted([block], None, asked_ttl(operation), 0)))
+            }
             code::GRANTED => {
                 let (block, slot, waiters) = (self.block()?, self.number()?, self.count()?);
                 let slot = u32::try_from(slot).ok();

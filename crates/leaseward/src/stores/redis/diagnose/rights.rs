@@ -141,7 +141,6 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
         &["HDEL", &p, "a"],
         &["SETRANGE", &h, "0", "a"],
         &["HGETALL", &h],
-        &["HINCRBY", &p, "a", "1"],
         &["ZADD", &q, "1", "a"],
         &["ZCARD", &q],
         &["ZRANGE", &q, "0", "0"],

@@ -8,31 +8,36 @@ local function next_key(turn)
   return KEYS[k]
 end
 
+-- The number of a new place: later ones are larger. The clock, and one more for each before it in the same call, which
+-- took longer than that.
+local function place_number(turn)
+  turn.places = turn.places + 1
+  return turn.text(turn.now + turn.places)
+end
+
 -- Takes a place at the end of the queue behind an exclusive lease of ours; says whether it did.
 local function join(turn, token, ttl, value, key, h, q)
   local call = redis.call
   local values = call('MGET', key, h)
   local owner = values[2] and string.match(values[2], '^%a%d+ %d+ %d+ %d+ %d+ ([^\n]*)\n')
   local p = turn.side .. 'p:' .. key
-  if not owner or owner ~= values[1] or owner == token or call('HGET', p, token) then
+  if not owner or owner ~= values[1] or owner == token then
     return false
   end
   local left = call('PTTL', key)
-  if left < 0 then
+  local ahead = call('ZCARD', q)
+  if left < 0 or call('ZADD', q, 'NX', turn.place_number(turn), token) == 0 then
     return false
   end
-  local ahead = call('ZCARD', q)
-  local number = call('HINCRBY', p, '!s', 1)
   local length = tonumber(ttl)
   local expires = turn.now + (length < @HANDED_MAX_MS and length or @HANDED_MAX_MS) * 1000
   if string.byte(values[2]) == 115 then
     call('SETRANGE', h, 0, 'd')
   end
-  call('ZADD', q, number, token)
   call('HSET', p, token, 'x 0 ' .. ttl .. ' 1 0 ' .. turn.text(turn.now) .. ' ' .. turn.text(expires) .. ' ' .. turn.client
     .. '\n' .. value)
   -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
-  if ahead == 0 or number % 8 == 0 then
+  if ahead == 0 or turn.now % 8 == 0 then
     call('PEXPIRE', q, @QUEUE_MS)
     call('PEXPIRE', p, @QUEUE_MS)
   end
@@ -87,11 +92,15 @@ local function ask(turn, letter)
   if mode == 'x' and delay == '0' and not turn.left_behind and call('EXISTS', key, h, q) == 0 then
     local fences = count == '1' and 1 or tonumber(count)
     local first = turn.reserve(turn, fences)
-    call('SET', key, token, 'PX', ttl)
-    call('SET', h, turn.record(turn, 's', ttl, first, count, '0', token, value), 'PX', ttl)
+    -- Asking for the value before, which is none, is cheaper than being answered that it is all right.
+    call('SET', key, token, 'PX', ttl, 'GET')
+    call('SET', h, turn.record(turn, 's', ttl, first, count, '0', token, value), 'PX', ttl, 'GET')
+    if fences > 1 then
+      return turn.answer(turn, @GRANTED, first, fences, -1, 0)
+    end
     local out, n = turn.out, turn.n
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = @GRANTED, first, fences, -1, 0
-    turn.n = n + 5
+    out[n + 1], out[n + 2] = @PLAIN, first
+    turn.n = n + 2
     return
   end
   if letter == 113 and turn.join(turn, token, ttl, value, key, h, q) then

@@ -280,7 +280,7 @@ local function library(turn)
   -- Keeps a place, or takes one at the end of the queue.
   function lib.keep_place(room, ask, since)
     if not since then
-      call('ZADD', room.q, call('HINCRBY', room.p, '!s', 1), ask.token)
+      call('ZADD', room.q, turn.place_number(turn), ask.token)
       since = now
     end
     call('HSET', room.p, ask.token, format('%s %d %d %d %d %s %s %s\n', ask.mode, ask.cap, ask.ttl, ask.count, ask.delay,
