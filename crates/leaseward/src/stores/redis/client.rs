@@ -11,6 +11,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
 use super::{
+    answers::{self, Answers, Heard, IsForeign},
     calls::{Called, Part, Via},
     config::{Config, Topology},
     dial::Dialler,
@@ -20,7 +21,6 @@ use super::{
     servers::Servers,
     strong::{Line, Strong},
     watch::Watched,
-    wire::{self, Answers, Heard, IsForeign},
 };
 use crate::{
     Error, Name, Token,
@@ -185,7 +185,7 @@ impl Client {
             (PushKind::Invalidate, keys) => return self.invalidated(keys),
             _ => return,
         };
-        match wire::heard(message, &self.keys) {
+        match answers::heard(message, &self.keys) {
             Some(Heard::Push(push)) => self.hear_push(push),
             Some(Heard::Wake(name, delay)) => self.wake_after(name, delay),
             None => {}

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use redis::Value;
 
 use super::{
+    answers::{self, Answers},
     client::Client,
     keys::Slot,
     node::Link,
-    wire::{self, Answers, Call},
+    wire::Call,
 };
 use crate::{
     Error, Fence, Mode, Name, Token,
@@ -213,9 +214,9 @@ fn exclusive(record: &[u8], left: i64, now_us: u64) -> Option<(String, HeldView)
         fence: Fence::new(fence),
         slot: None,
         ttl: Duration::from_millis(ttl.parse().unwrap_or(0)),
-        remaining: wire::time_left(left),
+        remaining: answers::time_left(left),
         held: Duration::from_micros(now_us.saturating_sub(since)),
-        value: wire::value_from(&record[end + 1..]),
+        value: answers::value_from(&record[end + 1..]),
         ending: !matches!(letter, "s" | "d"),
     };
     Some((owner.to_owned(), view))
@@ -232,13 +233,13 @@ fn shared(token: &[u8], record: &[u8], now_us: u64) -> Option<HeldView> {
     Some(HeldView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
-        mode: wire::mode_from(mode, cap.parse().unwrap_or(0)),
+        mode: answers::mode_from(mode, cap.parse().unwrap_or(0)),
         fence: Fence::new(number(first).unwrap_or(0)),
         slot: slot.parse().ok(),
         ttl: Duration::from_millis(number(ttl).unwrap_or(0)),
         remaining: Some(Duration::from_micros(expires.saturating_sub(now_us))),
         held: Duration::from_micros(now_us.saturating_sub(since)),
-        value: wire::value_from(value),
+        value: answers::value_from(value),
         ending: letter != "s",
     })
 }
@@ -251,13 +252,13 @@ fn foreign(kind: &str, owner: &[u8], left: i64) -> HeldView {
         _ => '.',
     });
     HeldView {
-        who: wire::stranger(kind),
+        who: answers::stranger(kind),
         token_prefix: shown.collect(),
         mode: Mode::Exclusive,
         fence: Fence::ZERO,
         slot: None,
-        ttl: wire::time_left(left).unwrap_or_default(),
-        remaining: wire::time_left(left),
+        ttl: answers::time_left(left).unwrap_or_default(),
+        remaining: answers::time_left(left),
         held: Duration::ZERO,
         value: None,
         ending: false,
@@ -272,7 +273,7 @@ fn waiter(token: &[u8], record: &[u8], now_us: u64) -> Option<WaiterView> {
     (expires.parse::<u64>().ok()? > now_us).then(|| WaiterView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
-        mode: wire::mode_from(mode, cap.parse().unwrap_or(0)),
+        mode: answers::mode_from(mode, cap.parse().unwrap_or(0)),
         waited: Duration::from_micros(now_us.saturating_sub(since)),
     })
 }

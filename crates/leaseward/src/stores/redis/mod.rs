@@ -15,6 +15,7 @@
 //! How firmly it holds depends on how the server is set up; [`Store::guarantee`](crate::store::Store::guarantee) says
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
+mod answers;
 mod calls;
 mod client;
 mod clocks;

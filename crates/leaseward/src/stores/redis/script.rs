@@ -70,6 +70,7 @@ fn constant(name: &str) -> String {
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     const SOURCE: &str = concat!(
         include_str!("lua/head.lua"),
+        include_str!("lua/records.lua"),
         include_str!("lua/room.lua"),
         include_str!("lua/slow.lua"),
         include_str!("lua/operations.lua"),

@@ -7,7 +7,7 @@ local turn = {
   at = 5, k = 2, out = out, n = 0, places = 0,
   last = false, is_written = false, is_ahead = false, left_behind = false, ops = false,
   answer = answer, text = text, last_fence = last_fence, reserve = reserve, record = record, next_key = next_key,
-  place_number = place_number, join = join, pass_on = pass_on, library = library, slow_operations = slow_operations, slow = slow,
+  place_number = place_number, join = join, pass_on = pass_on, records = records, library = library, slow_operations = slow_operations, slow = slow,
 }
 
 local count = #ARGV

@@ -1,0 +1,266 @@
+//! The script's answers, and what comes over a client's channel.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use redis::Value;
+
+use super::{
+    error::{self, Reaction},
+    keys::Keys,
+    script::{code, reason},
+};
+use crate::{
+    Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
+    store::{self, Answer, Evidence, Grant, Operation, Place, Push, Renewal, Reply, Standing},
+};
+
+/// A value as it came back.
+pub(super) fn value_from(text: &[u8]) -> Option<crate::Value> {
+    text.strip_prefix(b"=").and_then(|value| crate::Value::new(value).ok())
+}
+
+/// The script's flat answer, read from front to back.
+#[derive(Debug)]
+pub(super) struct Answers {
+    values: std::vec::IntoIter<Value>,
+    misplaced: Option<Error>,
+}
+
+impl Answers {
+    pub(super) fn new(value: Value) -> Result<Self, Error> {
+        match value {
+            Value::Array(values) => Ok(Self { values: values.into_iter(), misplaced: None }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Result<i64, Error> {
+        match self.values.next() {
+            Some(Value::Int(number)) => Ok(number),
+            other => Err(unexpected(&other.unwrap_or_default())),
+        }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, Error> {
+        match self.values.next() {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
+            Some(Value::Okay) => Ok(b"OK".to_vec()),
+            other => Err(unexpected(&other.unwrap_or_default())),
+        }
+    }
+
+    /// A list of texts; what is missing is empty.
+    pub(super) fn list(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(Value::Array(values)) = self.values.next() else {
+            return Err(unexpected(&Value::Nil));
+        };
+        let text = |value| match value {
+            Value::BulkString(bytes) => bytes,
+            _ => Vec::new(),
+        };
+        Ok(values.into_iter().map(text).collect())
+    }
+
+    fn text(&mut self) -> Result<String, Error> {
+        self.bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn count(&mut self) -> Result<u32, Error> {
+        self.number().map(|number| u32::try_from(number).unwrap_or(0))
+    }
+
+    fn fence(&mut self) -> Result<Fence, Error> {
+        self.number().map(|number| Fence::new(number.unsigned_abs()))
+    }
+
+    fn block(&mut self) -> Result<Block, Error> {
+        Ok(Block { first: self.fence()?, len: self.count()? })
+    }
+
+    fn reason(&mut self) -> Result<LostReason, Error> {
+        self.number().map(|number| match number {
+            reason::EXPIRED => LostReason::Expired,
+            reason::BROKEN => LostReason::Broken,
+            _ => LostReason::NotOurs,
+        })
+    }
+
+    fn standing(&mut self) -> Result<(Standing, IsForeign), Error> {
+        let ahead = self.count()?;
+        let (who, mode) = (self.text()?, self.text()?);
+        let mode = mode_from(&mode, self.count()?);
+        let (left, free_in) = (self.number()?, self.number()?);
+        let foreign = who.strip_prefix('!');
+        let who = foreign.map_or_else(|| Arc::from(who.as_str()), stranger);
+        let holder = (!who.is_empty()).then(|| Holder::new(who, mode, time_left(left)));
+        Ok((Standing { holder, free_in: time_left(free_in), ahead }, IsForeign(foreign.is_some())))
+    }
+
+    /// The answer to an operation, and whether the name is held by a client of another library.
+    pub(super) fn next_for(&mut self, operation: &Operation) -> (Answer, IsForeign) {
+        match self.read(operation) {
+            Ok(answer) => answer,
+            Err(error) => (Err(error), IsForeign(false)),
+        }
+    }
+
+    fn read(&mut self, operation: &Operation) -> Result<(Answer, IsForeign), Error> {
+        let ours = |reply| Ok((Ok(reply), IsForeign(false)));
+        match self.number()? {
+            code::PLAIN => {
+                let block = Block { first: self.fence()?, len: 1 };
+                ours(Reply::Granted(granted([block], None, asked_ttl(operation), 0)))
+            }
+            code::GRANTED => {
+                let (block, slot, waiters) = (self.block()?, self.number()?, self.count()?);
+                let slot = u32::try_from(slot).ok();
+                ours(Reply::Granted(granted([block], slot, asked_ttl(operation), waiters)))
+            }
+            code::GRANTED_ALL => {
+                let count = self.count()?;
+                let blocks = (0..count).map(|_| self.block()).collect::<Result<Vec<_>, _>>()?;
+                ours(Reply::Granted(granted(blocks, None, asked_ttl(operation), 0)))
+            }
+            code::QUEUED => {
+                let last_fence = self.fence()?;
+                let (standing, foreign) = self.standing()?;
+                Ok((Ok(Reply::Queued(Place { last_fence, standing })), foreign))
+            }
+            code::BUSY => {
+                self.standing().map(|(standing, foreign)| (Ok(Reply::Busy(standing)), foreign))
+            }
+            code::RENEWED => {
+                let (waiters, block) = (self.count()?, self.block()?);
+                let block = Some(block).filter(|block| block.len > 0);
+                let (ttl, evidence) = (asked_ttl(operation), Evidence::ThisRequest);
+                ours(Reply::Renewed(Renewal { ttl, evidence, waiters, block }))
+            }
+            code::RELEASED => ours(Reply::Released),
+            code::NOT_YOURS => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
+            code::GONE => self.reason().and_then(|reason| ours(Reply::Gone(reason))),
+            code::CAPACITY => Err(store::capacity_error(operation.name(), self.count()?)),
+            code::FAILED => {
+                let (error, reaction) = error::of_operation(&self.text()?);
+                if reaction == Reaction::Reconnect {
+                    self.misplaced = Some(error.duplicate());
+                }
+                Err(error)
+            }
+            _ => Err(unexpected(&Value::Nil)),
+        }
+    }
+
+    /// Why the node is not the one it was, if an operation said so.
+    pub(super) fn misplaced(self) -> Option<Error> {
+        self.misplaced
+    }
+
+    /// Whether an order was carried out.
+    pub(super) fn done(&mut self) -> Result<(), Error> {
+        match self.number()? {
+            code::BUSY => Err(Error::new(
+                ErrorKind::Unsupported,
+                "it is held by a client of another library, which cannot be told to end",
+            )
+            .hint("breaking it `--now` deletes its key, while that client may still be at work")),
+            code::FAILED => Err(error::of_operation(&self.text()?).0),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a name is held by a client of another library: nobody will push its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IsForeign(pub(super) bool);
+
+fn asked_ttl(operation: &Operation) -> Duration {
+    match operation {
+        Operation::Ask(ask) => ask.ttl,
+        Operation::Renew(renew) => renew.ttl,
+        Operation::Release(_) => Duration::ZERO,
+    }
+}
+
+fn granted(
+    blocks: impl IntoIterator<Item = Block>,
+    slot: Option<u32>,
+    ttl: Duration,
+    waiters: u32,
+) -> Grant {
+    let blocks = blocks.into_iter().collect();
+    Grant { blocks, slot, ttl, evidence: Evidence::ThisRequest, waiters }
+}
+
+/// What to call a holder that is none of ours, by the kind of its key.
+pub(super) fn stranger(kind: &str) -> Arc<str> {
+    match kind {
+        "string" => Arc::from("a client of another library"),
+        "hash" => Arc::from("a Redisson-style lock"),
+        other => {
+            let mut text = String::new();
+            let _ = write!(text, "a key of the kind `{other}`, which is no lock");
+            text.into()
+        }
+    }
+}
+
+pub(super) fn mode_from(letter: &str, capacity: u32) -> Mode {
+    match letter {
+        "s" => Mode::Shared,
+        "p" => Mode::Permit { capacity },
+        _ => Mode::Exclusive,
+    }
+}
+
+/// Milliseconds as Redis says them: below zero there is no end.
+pub(super) fn time_left(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// What came over a client's channel.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A lease was handed over.
+    Push(Push),
+    /// A name stays free for a while, then it is our turn.
+    Wake(Name, Duration),
+}
+
+/// Reads a message; `None` if it is none of ours.
+pub(super) fn heard(message: &[u8], keys: &Keys) -> Option<Heard> {
+    let (head, key) = match message.first()? {
+        b'G' => {
+            let end = message.iter().position(|b| *b == b'\n')?;
+            (std::str::from_utf8(&message[2..end]).ok()?, &message[end + 1..])
+        }
+        b'W' => {
+            let (delay, key) = std::str::from_utf8(message.get(2..)?).ok()?.split_once(' ')?;
+            let delay = Duration::from_millis(delay.parse().ok()?);
+            return Some(Heard::Wake(keys.name(key.as_bytes())?, delay));
+        }
+        _ => return None,
+    };
+    let mut fields = head.splitn(6, ' ');
+    let mut number = || fields.next()?.parse::<i64>().ok();
+    let (first, len, ttl, slot, waiters) = (number()?, number()?, number()?, number()?, number()?);
+    let token: Token = fields.next()?.parse().ok()?;
+    let block = Block { first: Fence::new(first.unsigned_abs()), len: u32::try_from(len).ok()? };
+    let grant = Grant {
+        evidence: Evidence::LargerFence,
+        ..granted([block], u32::try_from(slot).ok(), time_left(ttl)?, u32::try_from(waiters).ok()?)
+    };
+    Some(Heard::Push(Push::Granted { name: keys.name(key)?, token, grant }))
+}
+
+fn unexpected(value: &Value) -> Error {
+    // Only the kind of the value: what stands in it may be a token.
+    let kind = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) => "a number",
+        Value::Array(_) => "a list",
+        _ => "something else",
+    };
+    Error::new(ErrorKind::Indeterminate, format!("the server answered a batch with {kind}"))
+        .hint("is there a proxy in between that changes answers?")
+}
