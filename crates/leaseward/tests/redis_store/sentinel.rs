@@ -54,12 +54,22 @@ async fn queue(locks: &Locks, what: &str) -> tokio::task::JoinHandle<leaseward::
     waiter
 }
 
+/// Waits until the replica has lease and queue: a replica that has just joined is sent nothing before its first
+/// acknowledgement, up to a second later.
+fn wait_for_copy(set: &Sentinels) {
+    let replica = set.replicas()[0];
+    eventually("the replica has it all", PATIENCE, || {
+        (replica.cli(&["exists", "lock:a", "leaseward:q:lock:a"]) == "2").then_some(())
+    });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_the_primary_is_followed_at_once() {
     let set = Sentinels::start(1);
     let (locks, other) = (connect(&url(&set)).await, connect(&url(&set)).await);
     let held = take(locks.lock("a").ttl(TTL)).await;
     let waiter = queue(&other, "a").await;
+    wait_for_copy(&set);
     let old = set.primary();
     let switches: Vec<_> = set.sentinels().iter().map(switch_told_by).collect();
     let monitor = Monitor::start(old);
@@ -99,10 +109,7 @@ async fn a_lost_primary_is_replaced_and_waiters_are_served() {
     assert_eq!(locks.guarantee().exclusion, Level::MayBreak, "without `replicas`");
     let held = take(locks.lock("a").ttl(TTL)).await;
     let waiter = queue(&other, "a").await;
-    let replica = set.replicas()[0];
-    eventually("the replica has it all", PATIENCE, || {
-        (replica.cli(&["exists", "lock:a", "leaseward:q:lock:a"]) == "2").then_some(())
-    });
+    wait_for_copy(&set);
     set.kill_primary();
     set.wait_for_new_primary();
     until("the lease is kept", FAILOVER, || async { held.renew().await.ok() }).await;

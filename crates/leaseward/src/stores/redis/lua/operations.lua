@@ -19,7 +19,10 @@ end
 local function join(turn, token, ttl, value, key, h, q)
   local call = redis.call
   local values = call('MGET', key, h)
-  local owner = values[2] and string.match(values[2], '^%a%d+ %d+ %d+ %d+ %d+ ([^\n]*)\n')
+  local letter, delay, owner
+  if values[2] then
+    letter, delay, owner = string.match(values[2], '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+  end
   local p = turn.side .. 'p:' .. key
   if not owner or owner ~= values[1] or owner == token then
     return false
@@ -31,7 +34,7 @@ local function join(turn, token, ttl, value, key, h, q)
   end
   local length = tonumber(ttl)
   local expires = turn.now + (length < @HANDED_MAX_MS and length or @HANDED_MAX_MS) * 1000
-  if string.byte(values[2]) == 115 then
+  if letter == 's' then
     call('SETRANGE', h, 0, 'd')
   end
   call('HSET', p, token, 'x 0 ' .. ttl .. ' 1 0 ' .. turn.text(turn.now) .. ' ' .. turn.text(expires) .. ' ' .. turn.client
@@ -42,7 +45,7 @@ local function join(turn, token, ttl, value, key, h, q)
     call('PEXPIRE', p, @QUEUE_MS)
   end
   turn.answer(turn, @QUEUED, turn.last_fence(turn), ahead)
-  turn.answer(turn, string.sub(owner, 34), 'x', 0, left, left)
+  turn.answer(turn, string.sub(owner, 34), 'x', 0, left, letter == 'k' and left or left + delay)
   return true
 end
 
