@@ -49,12 +49,13 @@ impl Count {
     }
 }
 
-/// Which phase a test program belongs to. The suite of all stores has one to itself; the tests of the tool and of the
-/// test kit are those that start processes and kill them.
-fn phase_of(package: &str, kind: &str) -> Phase {
+/// Which phase a test program belongs to. The suite of all stores has one to itself; the tests of the tool, of the test
+/// kit and of stores with servers are those that start processes and kill them.
+fn phase_of(package: &str, kind: &str, target: &str) -> Phase {
     match (package, kind) {
         ("leaseward-conformance", "test") => Phase::Cases,
         ("leaseward-cli" | "leaseward-testkit", "test") => Phase::Faults,
+        ("leaseward", "test") if target.starts_with("redis") => Phase::Faults,
         _ => Phase::Rest,
     }
 }
@@ -83,7 +84,7 @@ impl Suite {
         let kind = message["target"]["kind"][0].as_str()?;
         Some(Self {
             id: format!("{package}/{target}"),
-            phase: phase_of(&package, kind),
+            phase: phase_of(&package, kind, target),
             program: program.into(),
             folder,
         })
