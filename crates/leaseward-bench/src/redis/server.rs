@@ -47,6 +47,9 @@ impl Server {
                 replica
             };
             let mut servers: Vec<_> = (0..self.replicas).map(follow).collect();
+            if self.replicas > 0 {
+                primary.wait_for_replicas(self.replicas);
+            }
             servers.insert(0, primary);
             servers
         };
