@@ -2,7 +2,7 @@
 
 use clap::Args;
 use leaseward::{
-    Mode,
+    Fence, Mode,
     store::{HeldView, LockView, Query},
 };
 use serde::Serialize;
@@ -130,11 +130,20 @@ fn row(view: &LockView, held: &HeldView) -> Vec<String> {
         view.name.to_string(),
         mode_shown(held),
         held.who.to_string(),
-        units::shown(held.held),
+        held_shown(held),
         remaining_shown(held),
         waiting,
-        held.fence.to_string(),
+        fence_shown(held),
     ]
+}
+
+/// The lease of another library has no fence, and nobody knows since when it is held.
+pub(super) fn fence_shown(held: &HeldView) -> String {
+    if held.fence == Fence::ZERO { "-".to_owned() } else { held.fence.to_string() }
+}
+
+pub(super) fn held_shown(held: &HeldView) -> String {
+    if held.fence == Fence::ZERO { "-".to_owned() } else { units::shown(held.held) }
 }
 
 fn nothing(prefix: &str, store: &str) -> String {

@@ -8,7 +8,7 @@ use leaseward::{
 use serde::Serialize;
 
 use crate::{
-    commands::ls::{HeldRow, mode, mode_shown, remaining_shown},
+    commands::ls::{HeldRow, fence_shown, held_shown, mode, mode_shown, remaining_shown},
     exit::Exit,
     failure::Failure,
     printer::{Printer, Tone},
@@ -104,10 +104,10 @@ fn holder_cells(held: &HeldView) -> Vec<String> {
     vec![
         format!("  {}", held.who),
         mode_shown(held),
-        units::shown(held.held),
+        held_shown(held),
         remaining_shown(held),
         units::shown(held.ttl),
-        held.fence.to_string(),
+        fence_shown(held),
         held.value.as_ref().map_or_else(|| "-".to_owned(), leaseward::Value::to_text),
     ]
 }

@@ -86,6 +86,9 @@ fn a_lock_of_another_library_is_shown_and_waited_for() {
     server.cli(&["set", "lock:deploy", "another-librarys-token"]);
     let listed = on(&url, &["ls"]);
     assert!(listed.out.contains("another library"), "{}", listed.out);
+    // Nobody knows since when, and it has no fence.
+    let row = listed.out.lines().last().unwrap_or_default().trim_end();
+    assert!(row.ends_with('-') && !row.contains("0ms"), "{row}");
     assert!(!listed.out.contains("another-librarys-token"), "a token is a secret: {}", listed.out);
     let mut waiting =
         Running::start(&mut place.tool(["run", "deploy", "--store", &url, "--", "echo", "mine"]));
