@@ -23,7 +23,7 @@ use super::{
     watch::Watched,
 };
 use crate::{
-    Error, Name, Token,
+    Error, ErrorKind, Name, Token,
     clock::Clock,
     store::{Answer, Batch, Evidence, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
@@ -165,7 +165,9 @@ impl Client {
             (Operation::Ask(ask), Ok(Reply::Queued(_))) => {
                 self.waiting.lock().insert(ask.token.clone(), ask.names[0].clone());
             }
-            (Operation::Ask(ask), Ok(_)) if ask.if_busy == IfBusy::Queue => {
+            // Without an answer it may have its place yet.
+            (Operation::Ask(_), Err(error)) if is_unheard(error) => {}
+            (Operation::Ask(ask), _) if ask.if_busy == IfBusy::Queue => {
                 self.waiting.lock().remove(&ask.token);
             }
             (Operation::Release(release), _) => {
@@ -308,6 +310,10 @@ fn learn_anew(me: &Weak<Client>) -> Box<dyn Fn() + Send + Sync> {
             servers.lost();
         }
     })
+}
+
+fn is_unheard(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
 }
 
 pub(super) fn is_wait(operation: &Operation) -> bool {

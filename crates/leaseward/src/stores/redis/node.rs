@@ -175,9 +175,11 @@ impl Node {
         if generation.is_some_and(|generation| generation != link.generation) {
             return;
         }
-        tracing::warn!(address = %link.address, error = %why, "lost the connection to redis");
-        *state = State::Down(why, Some(link.clone()));
+        let (lost, told) = (link.clone(), why.duplicate());
+        *state = State::Down(why, Some(lost.clone()));
         drop(state);
+        // Not under the lock: whoever listens to events is somebody else's code.
+        tracing::warn!(address = %lost.address, error = %told, "lost the connection to redis");
         self.reconnect();
         (self.wiring.on_loss)();
     }
@@ -197,9 +199,9 @@ impl Node {
         let mut state = self.state.lock();
         match (&mut *state, outcome) {
             (State::Down(..), Ok(link)) => {
-                tracing::debug!(address = %link.address, "connected to redis");
-                *state = State::Up(link);
+                *state = State::Up(link.clone());
                 drop(state);
+                tracing::debug!(address = %link.address, "connected to redis");
                 (self.wiring.on_return)();
                 true
             }
