@@ -34,7 +34,7 @@ async fn a_lost_node_is_replaced_and_waiters_are_served() {
     until("it waits", PATIENCE, waits).await;
     let old = cluster.primary_of("lock:a");
     // What is acknowledged by nobody may be lost with it; here its replica has all.
-    old.cli(&["wait", "1", "5000"]);
+    cluster.replicas_of(&old.address())[0].wait_for_copy(old);
     old.kill();
     cluster.wait_for_new_primary_of("lock:a", &old.address());
     until("the lease is kept", PATIENCE, || async { held.renew().await.ok() }).await;
@@ -43,6 +43,26 @@ async fn a_lost_node_is_replaced_and_waiters_are_served() {
     held.release().await.expect("given back");
     let next = tokio::time::timeout(PATIENCE, waiter).await.expect("served soon");
     assert!(next.expect("no panic").fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_away_takes_only_its_own_names_with_it() {
+    let options = RedisServer::builder().arg("cluster-require-full-coverage", "no");
+    let cluster = Cluster::start_with(0, &options);
+    let locks = connect(&url(&cluster)).await;
+    let away = cluster.primary_of("lock:a");
+    let elsewhere = (0..)
+        .map(|number| format!("n{number}"))
+        .find(|name| cluster.primary_of(&format!("lock:{name}")).address() != away.address())
+        .expect("there are three nodes");
+    away.kill();
+    until("its names are out of reach", PATIENCE, || async {
+        locks.lock("a").try_acquire().await.err().map(|error| error.kind())
+    })
+    .await;
+    let held = take(locks.lock(elsewhere.as_str()).ttl(TTL)).await;
+    held.release().await.expect("given back");
+    assert!(locks.lock("a").try_acquire().await.is_err(), "nobody else has its slots");
 }
 
 /// How often a node has answered with a code.
