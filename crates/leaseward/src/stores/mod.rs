@@ -3,6 +3,8 @@
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -13,6 +15,8 @@ pub(crate) static REGISTRY: &[&Scheme] = &[
     &memory::SCHEME,
     #[cfg(feature = "redis")]
     &redis::SCHEME,
+    #[cfg(feature = "redis")]
+    &redlock::SCHEME,
     #[cfg(feature = "sqlite")]
     &sqlite::SCHEME,
 ];

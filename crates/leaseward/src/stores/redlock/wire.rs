@@ -1,0 +1,157 @@
+//! Calls of a node's script, as they travel.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use redis::Cmd;
+
+use super::{quorum::Ballot, script::SCRIPT};
+use crate::{
+    Mode, Name, Token,
+    store::{Ask, Batch, Operation},
+};
+
+/// One thing for a node to do.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// An ask of the batch, under a ballot.
+    Ask(usize, Ballot),
+    /// A renewal or release of the batch.
+    Plain(usize),
+    /// Takes back what an attempt of an ask of the batch was granted.
+    Undo(usize, Ballot),
+    Look(Name),
+    Break(Name, bool),
+}
+
+/// What is sent to all nodes alike.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) batch: Arc<Batch>,
+    pub(super) steps: Vec<Step>,
+    prefix: Arc<str>,
+}
+
+/// How the script is named.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    Hash,
+    Text,
+}
+
+impl Call {
+    pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, steps: Vec<Step>) -> Self {
+        Self { batch, steps, prefix }
+    }
+
+    fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
+        match step {
+            Step::Ask(at, _) | Step::Plain(at) | Step::Undo(at, _) => match &self.batch[*at] {
+                Operation::Ask(ask) => &ask.names,
+                Operation::Renew(renew) => std::slice::from_ref(&renew.name),
+                Operation::Release(release) => std::slice::from_ref(&release.name),
+            },
+            Step::Look(name) | Step::Break(name, _) => std::slice::from_ref(name),
+        }
+    }
+
+    /// The command for a node that grants nothing up to a floor.
+    pub(super) fn command(&self, by: By, floor_us: u64) -> Cmd {
+        let names: usize = self.steps.iter().map(|step| self.names(step).len()).sum();
+        let mut command = Cmd::with_capacity(names + self.steps.len() * 6 + 4, names * 192 + 128);
+        match by {
+            By::Hash => command.arg("EVALSHA").arg(&SCRIPT.hash),
+            By::Text => command.arg("EVAL").arg(&SCRIPT.text),
+        };
+        command.arg(names);
+        let mut scratch = String::new();
+        for name in self.steps.iter().flat_map(|step| self.names(step)) {
+            scratch.clear();
+            scratch.push_str(&self.prefix);
+            scratch.push_str(name);
+            command.arg(scratch.as_str());
+        }
+        command.arg(floor_us);
+        for step in &self.steps {
+            self.write(step, &mut command, &mut scratch);
+        }
+        command
+    }
+
+    fn write(&self, step: &Step, command: &mut Cmd, scratch: &mut String) {
+        match step {
+            Step::Ask(at, ballot) => {
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    write_ask(ask, *ballot, command, scratch);
+                }
+            }
+            Step::Plain(at) => match &self.batch[*at] {
+                Operation::Ask(_) => unreachable!("BUG: an ask has a ballot"),
+                Operation::Renew(renew) => {
+                    command.arg("n").arg(text_of(&renew.token, scratch)).arg(millis(renew.ttl));
+                }
+                Operation::Release(release) => {
+                    command.arg("r").arg(text_of(&release.token, scratch));
+                    command.arg(millis(release.keep));
+                }
+            },
+            Step::Undo(at, ballot) => {
+                // One for each name, in the order of the keys.
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    for _ in &ask.names {
+                        command.arg("u").arg(text_of(&ask.token, scratch)).arg(ballot.first);
+                    }
+                }
+            }
+            Step::Look(_) => {
+                command.arg("l");
+            }
+            Step::Break(_, now) => {
+                command.arg("x").arg(if *now { "now" } else { "later" });
+            }
+        }
+    }
+}
+
+fn write_ask(ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+    let several = ask.names.len() > 1;
+    let is_plain = ask.mode == Mode::Exclusive && ask.lock_delay.is_zero();
+    command.arg(match (several, is_plain) {
+        (true, _) => "m",
+        (false, true) => "a",
+        (false, false) => "A",
+    });
+    command.arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+    for end in [ballot.first, ballot.last] {
+        command.arg(digits(end, scratch));
+    }
+    match &ask.value {
+        None => command.arg(""),
+        Some(value) => command.arg([b"=", value.as_bytes()].concat()),
+    };
+    if several || !is_plain {
+        let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
+        command.arg(mode).arg(millis(ask.lock_delay));
+    }
+    if several {
+        command.arg(ask.names.len());
+    }
+}
+
+/// A token's text, without a memory block of its own.
+fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
+    scratch.clear();
+    token.reveal_into(scratch);
+    scratch
+}
+
+/// A ballot as records have it: 16 digits.
+fn digits(micros: u64, scratch: &mut String) -> &str {
+    scratch.clear();
+    let _ = write!(scratch, "{micros:016}");
+    scratch
+}
+
+/// Rounded up: a lease never ends before its time.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}
