@@ -58,8 +58,8 @@ pub(crate) struct Rslock {
 }
 
 impl Rslock {
-    pub(crate) fn connect(url: &str) -> Self {
-        Self { manager: LockManager::new(vec![url]), name: String::new() }
+    pub(crate) fn connect(urls: Vec<&str>) -> Self {
+        Self { manager: LockManager::new(urls), name: String::new() }
     }
 }
 

@@ -229,7 +229,7 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
             "ours" => ours.hold(&Ours::connect(&url, true).await?).await,
             "ours-strict" => ours.hold(&Ours::connect(&url, false).await?).await,
             "queue" => ours.hold(&Queue::at(url.trim_start_matches("redis://"))).await,
-            "rslock" => ours.hold(&Rslock::connect(&url)).await,
+            "rslock" => ours.hold(&Rslock::connect(vec![&url])).await,
             _ => Err(format!("who is `{who}`?")),
         }
     })
