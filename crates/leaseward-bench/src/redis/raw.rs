@@ -39,6 +39,15 @@ if redis.call('EXISTS', KEYS[3]) > 0 then return -1 end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1";
 
+/// The work of a node's vote: the lock, and a ballot above the last that is remembered longer than the lock.
+pub(crate) const VOTE: &str = "\
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+local time = redis.call('TIME')
+local ballot = string.format('%010d%06d', time[1], time[2])
+local old = redis.call('SET', KEYS[2], ballot .. ARGV[3], 'PX', 610000, 'GET')
+if old and string.sub(old, 1, 16) >= ballot then return 0 end
+return 1";
+
 /// How long the keys live.
 pub(crate) const TTL_MS: &str = "10000";
 

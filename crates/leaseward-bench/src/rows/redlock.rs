@@ -135,6 +135,7 @@ fn at_once(nodes: &Nodes, name: &'static str, tasks: u32, targets: &[crate::row:
         .and("servers' CPU a pair", Unit::Micros, &[])
         .and("errors", Unit::Count, &[AtMost(0.0)])
         .ours("leaseward", run("ours"))
+        .raw("bare sockets, same work", run("raw-quorum-same"))
         .raw("bare sockets, SET NX", run("raw-quorum"))
         .peer("rslock", run("rslock"))
         .peer("node-redlock", run("node"))

@@ -11,7 +11,7 @@ use crate::{
         clients::{Client, Common, Ours, Rslock, Work, requests},
         peers,
         queue::Waited,
-        raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, request},
+        raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, VOTE, request},
         raw_quorum::RawQuorum,
         server::Server,
     },
@@ -150,7 +150,8 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
     match who.as_str() {
         "raw" => raw(&url, Work::Plain, tasks, span),
         "raw-same" => raw(&url, Work::Same, tasks, span),
-        "raw-quorum" => raw_quorum(&url, tasks, span),
+        "raw-quorum" => raw_quorum(&url, Work::Plain, tasks, span),
+        "raw-quorum-same" => raw_quorum(&url, Work::Vote, tasks, span),
         _ => tasks::in_task(Threads::Two, async move {
             match who.as_str() {
                 "ours" => pairs(&Ours::connect(&url, true).await?, tasks, span).await,
@@ -181,11 +182,11 @@ fn all_requests(work: Work, scripts: &[String; 3], tasks: usize) -> Vec<Requests
 }
 
 /// A majority of several servers, with no library around it.
-fn raw_quorum(urls: &str, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
+fn raw_quorum(urls: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
     let addresses: Vec<_> = urls.split(',').map(|url| url.trim_start_matches("redis://")).collect();
     let mut raw = RawQuorum::connect(&addresses)?;
-    let scripts = [raw.load(FREE)?, String::new(), String::new()];
-    let all = all_requests(Work::Plain, &scripts, tasks);
+    let scripts = [raw.load(FREE)?, raw.load(VOTE)?, String::new()];
+    let all = all_requests(work, &scripts, tasks);
     raw.drive(&all, Duration::ZERO)?;
     standby::ready()?;
     let cpu = child::cpu_seconds();

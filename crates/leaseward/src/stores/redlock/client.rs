@@ -19,9 +19,9 @@ use super::{
     member::{Absence, Member},
     quorum::{Asked, Ballot, Ballots, Kept, Quorum},
     round::{Outcome, Verdict},
-    script::SCRIPT,
+    script::{CAREFUL, PLAIN},
     watch::Watched,
-    wire::{Call, Step},
+    wire::{Call, Care, Step},
 };
 use crate::{
     Block, Error, ErrorKind, Fence,
@@ -49,6 +49,8 @@ pub(super) struct Client {
     pub(super) clock: Arc<dyn Clock>,
     /// The newest fence given out, as far as this client knows.
     newest: AtomicU64,
+    /// The last ballot that was proposed above the nodes' floor, while the clock had not reached it.
+    risen: AtomicU64,
     /// What a round takes lately, in microseconds.
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
@@ -77,6 +79,7 @@ impl Client {
             members: member_all(me, &config.nodes, &dialler, &context.clock),
             clock: context.clock.clone(),
             newest: AtomicU64::new(0),
+            risen: AtomicU64::new(0),
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
@@ -139,9 +142,16 @@ impl Client {
     }
 
     /// A ballot above a number, for a block of this size.
-    fn propose(&self, above: u64, ask: &Ask) -> Ballot {
-        let first = ballot::propose(self.clock.wall_us(), self.nodes_ahead_us(), above);
-        Ballot { first, last: first + u64::from(ask.block.max(1)) - 1 }
+    fn propose(&self, above: u64, floor: u64, ask: &Ask) -> Ballot {
+        let len = u64::from(ask.block.max(1));
+        let mut first = ballot::propose(self.clock.wall_us(), self.nodes_ahead_us(), above);
+        if first <= floor {
+            // Until the clock has reached the floor, no ballot of ours may be the one before.
+            let next = |risen: u64| Some(risen.max(floor) + len);
+            let risen = self.risen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+            first = risen.unwrap_or(0).max(floor) + 1;
+        }
+        Ballot { first, last: first + len - 1 }
     }
 
     /// The highest floor of the nodes: with a ballot above it none refuses for that.
@@ -154,6 +164,7 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
+        let mut care = Care::of(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
         let floor = self.highest_floor();
@@ -162,7 +173,7 @@ impl Client {
         for (at, operation) in batch.iter().enumerate() {
             match operation {
                 Operation::Ask(ask) => {
-                    let ballot = self.propose(floor, ask);
+                    let ballot = self.propose(0, floor, ask);
                     attempts.push(Attempt { at, ballot, undo: None });
                     steps.push(Step::Ask(at, ballot));
                 }
@@ -170,14 +181,14 @@ impl Client {
             }
         }
         for round in 1.. {
-            let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), steps));
+            let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), care, steps));
             let outcome = self.round(call.clone()).await;
-            self.read_plain(&call, &outcome, &mut answers);
-            attempts = self.read_asks(&batch, &call, &outcome, attempts, round, &mut answers).await;
-            if attempts.is_empty() {
+            steps = self.read_plain(&call, &outcome, &mut answers);
+            attempts = self.read_asks(&call, &outcome, attempts, round, &mut answers).await;
+            if attempts.is_empty() && steps.is_empty() {
                 break;
             }
-            steps = Vec::with_capacity(attempts.len() * 2);
+            care = Care::Careful;
             for attempt in &attempts {
                 steps.extend(attempt.undo.map(|ballot| Step::Undo(attempt.at, ballot)));
                 steps.push(Step::Ask(attempt.at, attempt.ballot));
@@ -195,9 +206,16 @@ impl Client {
         call: &Arc<Call>,
         outcome: &Outcome,
         to: &mut [Option<Answer>],
-    ) {
+    ) -> Vec<Step> {
+        let mut again = Vec::new();
         for (place, step) in call.steps.iter().enumerate() {
             let Step::Plain(at) = step else { continue };
+            if let Some(Verdict::Renewed(Kept::Odd) | Verdict::Released(Kept::Odd)) =
+                outcome.verdicts[place]
+            {
+                again.push(step.clone());
+                continue;
+            }
             to[*at] = Some(match (&call.batch[*at], &outcome.verdicts[place]) {
                 (Operation::Renew(renew), Some(Verdict::Renewed(Kept::Done))) => {
                     if heal::is_needed(&outcome.votes[place]) {
@@ -218,12 +236,12 @@ impl Client {
                 _ => Err(self.too_few(&outcome.absences, doubt(outcome.in_doubt))),
             });
         }
+        again
     }
 
     /// Answers asks that are decided, takes back what came of those that failed, and gives those that go on a new ballot.
     async fn read_asks(
         self: &Arc<Self>,
-        batch: &Arc<Batch>,
         call: &Arc<Call>,
         outcome: &Outcome,
         attempts: Vec<Attempt>,
@@ -237,7 +255,7 @@ impl Client {
         let mut rivals = 0;
         for attempt in attempts {
             let place = places.next().expect("BUG: every attempt has its step");
-            let Operation::Ask(ask) = &batch[attempt.at] else { unreachable!("BUG: an ask") };
+            let Operation::Ask(ask) = &call.batch[attempt.at] else { unreachable!("BUG: an ask") };
             let verdict = match &outcome.verdicts[place] {
                 Some(Verdict::Asked(verdict)) => verdict,
                 _ => &Asked::TooFew,
@@ -248,7 +266,7 @@ impl Client {
             }
             let goes_on = round < ROUNDS_MAX
                 && match verdict {
-                    Asked::Low(_) => true,
+                    Asked::Low(_) | Asked::Odd => true,
                     Asked::Split(_) => ask.if_busy == IfBusy::Tell,
                     _ => false,
                 };
@@ -261,7 +279,7 @@ impl Client {
                     }
                     _ => 0,
                 };
-                let ballot = self.propose(above.max(self.highest_floor()), ask);
+                let ballot = self.propose(above, self.highest_floor(), ask);
                 again.push(Attempt { at: attempt.at, ballot, undo: Some(attempt.ballot) });
                 continue;
             }
@@ -276,10 +294,10 @@ impl Client {
             let undo = again
                 .iter()
                 .filter_map(|attempt| attempt.undo.map(|ballot| Step::Undo(attempt.at, ballot)));
-            self.take_back(batch, undo.collect(), &outcome.sent).await;
+            self.take_back(call, undo.collect(), &outcome.sent).await;
             tokio::time::sleep(self.pause(rivals)).await;
         }
-        let is_undone = self.take_back(batch, undo, &outcome.sent).await;
+        let is_undone = self.take_back(call, undo, &outcome.sent).await;
         for at in too_few {
             let kind = doubt(!is_undone);
             to[at] = Some(Err(self.too_few(&outcome.absences, kind)));
@@ -288,17 +306,11 @@ impl Client {
     }
 
     /// Takes attempts back at every node that was asked; says whether all of them were told.
-    async fn take_back(
-        self: &Arc<Self>,
-        batch: &Arc<Batch>,
-        undo: Vec<Step>,
-        sent: &[usize],
-    ) -> bool {
+    async fn take_back(self: &Arc<Self>, call: &Call, undo: Vec<Step>, sent: &[usize]) -> bool {
         if undo.is_empty() || sent.is_empty() {
             return true;
         }
-        let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), undo));
-        self.tell(call, sent).await == sent.len()
+        self.tell(Arc::new(call.with(undo)), sent).await == sent.len()
     }
 
     fn grant(&self, ask: &Ask, ballots: &Ballots) -> Grant {
@@ -332,7 +344,7 @@ impl Client {
             Asked::Split(rivals) => {
                 Reply::Busy(Standing { free_in: Some(self.pause(*rivals)), ..Standing::default() })
             }
-            Asked::Low(_) | Asked::Granted(_) | Asked::TooFew => {
+            Asked::Low(_) | Asked::Granted(_) | Asked::Odd | Asked::TooFew => {
                 Reply::Busy(Standing { free_in: Some(self.pause(2)), ..Standing::default() })
             }
         }
@@ -397,7 +409,7 @@ fn member_all(
         let (hears, returns) = (me.clone(), me.clone());
         let wiring = Arc::new(Wiring {
             dialler: dialler.clone(),
-            script: &SCRIPT,
+            scripts: vec![&*PLAIN, &*CAREFUL],
             handover: "auto",
             runtime: Handle::current(),
             has_waited: AtomicBool::new(false),

@@ -7,7 +7,7 @@ use super::{
     client::Client,
     quorum::Vote,
     votes::Shown,
-    wire::{Call, Step},
+    wire::{Call, Care, Step},
 };
 use crate::{
     Value,
@@ -31,7 +31,9 @@ impl Client {
             let Some(shown) = all.find(|shown| shown.token == token) else { return };
             let batch = Arc::new(vec![Operation::Ask(ask_of(&renew, shown))]);
             let steps = vec![Step::Ask(0, shown.ballot)];
-            client.round(Arc::new(Call::new(client.prefix.clone(), batch, steps))).await;
+            client
+                .round(Arc::new(Call::new(client.prefix.clone(), batch, Care::Careful, steps)))
+                .await;
         });
     }
 }
