@@ -18,6 +18,7 @@ use tokio::{
 use super::redis::{
     argument,
     pairs::{self, Pairs},
+    turns,
 };
 use crate::{
     child::{self, Part},
@@ -36,6 +37,10 @@ const NODES: usize = 5;
 
 /// How long each contender works.
 const SPAN: Duration = Duration::from_millis(400);
+
+/// How long everybody wants one name, and in how many processes.
+const CONTEST: Duration = Duration::from_millis(1_500);
+const PROCESSES: usize = 4;
 
 /// How many times rivals ask for a free name at the same moment.
 const VOTES: u32 = 60;
@@ -58,6 +63,8 @@ pub(crate) fn rows() -> Vec<Row> {
         votes(&nodes, "redlock: a free name, 2 rivals", 2),
         votes(&nodes, "redlock: a free name, 5 rivals", 5),
         votes(&nodes, "redlock: a free name, 20 rivals", 20),
+        turns(&nodes, "redlock: hand-over, 4 tasks in 4 processes", 4),
+        turns(&nodes, "redlock: hand-over, 100 tasks in 4 processes", 100),
     ]);
     rows
 }
@@ -180,6 +187,28 @@ fn votes(nodes: &Nodes, name: &'static str, rivals: u32) -> Row {
         .ours("leaseward", run(rivals))
         // One round: how many times as long it takes is how many rounds it took, and what rivals cost each other.
         .raw("one alone", run(1))
+        .rounds_max(2)
+}
+
+/// One name that many want, in several processes. There is no queue: what counts is that nobody is left out.
+fn turns(nodes: &Nodes, name: &'static str, tasks: usize) -> Row {
+    let run = |who: &'static str| {
+        let nodes = nodes.clone();
+        move |size: Size| {
+            let span = size.span(CONTEST);
+            let url = if who == "ours" { nodes.url() } else { nodes.urls() };
+            let run = |commands| nodes.run(commands, span).map(|told| told.told);
+            let turns = turns::contest(who, &url, tasks, PROCESSES, span, run)?;
+            Ok(vec![turns.per_second, turns.starved, turns.jain, turns.errors])
+        }
+    };
+    Row::new(name, Unit::PerSecond, &[])
+        .and("starved", Unit::Count, &[])
+        .and("Jain index", Unit::Count, &[])
+        .and("errors", Unit::Count, &[AtMost(0.0)])
+        .ours("leaseward", run("ours"))
+        .peer("rslock", run("rslock"))
+        .peer("node-redlock", run("node"))
         .rounds_max(2)
 }
 

@@ -6,7 +6,7 @@ pub(super) mod pairs;
 mod record;
 mod start;
 mod strong;
-mod turns;
+pub(super) mod turns;
 
 pub(crate) use leases::HOLD;
 pub(crate) use pairs::PAIRS;

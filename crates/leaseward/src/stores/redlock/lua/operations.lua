@@ -50,7 +50,7 @@ function operations.m()
   if failed and failed.verdict == 'gone' then
     return answer(@GONE, failed.why)
   elseif failed then
-    return busy(failed.room)
+    return busy(failed.room, failed.room.key)
   elseif low then
     return answer(@LOW, low)
   end

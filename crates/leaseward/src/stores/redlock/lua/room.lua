@@ -139,11 +139,12 @@ local function reader_of(room, token)
 end
 
 -- Who is in the way: enough of its token to tell it from others, who it is, how it holds, how long yet, and when the
--- name is free.
-local function busy(room)
+-- name is free. Of several names that are asked for together, another name is another obstacle, whoever holds it.
+local function busy(room, among)
+  among = among or ''
   if room.stranger then
     local left = call('PTTL', room.key)
-    return answer(@BUSY, string.sub(room.owner or '', 1, 8), '!' .. room.stranger, 'x', left, left)
+    return answer(@BUSY, string.sub(room.owner or '', 1, 8) .. among, '!' .. room.stranger, 'x', left, left)
   end
   local mode, hold, left, free = 'x', room.ballot, 0, nil
   if room.owner then
@@ -160,7 +161,7 @@ local function busy(room)
   else
     free = ms_until(hold.till)
   end
-  answer(@BUSY, string.sub(hold.token, 1, 8), string.sub(hold.token, 34), mode, left, free)
+  answer(@BUSY, string.sub(hold.token, 1, 8) .. among, string.sub(hold.token, 34), mode, left, free)
 end
 
 -- Whether the name is free for this ask: 'yes', 'mine', 'low', 'busy', or 'gone', and why.
