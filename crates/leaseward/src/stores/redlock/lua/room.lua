@@ -161,7 +161,9 @@ local function busy(room, among)
   else
     free = ms_until(hold.till)
   end
-  answer(@BUSY, string.sub(hold.token, 1, 8) .. among, string.sub(hold.token, 34), mode, left, free)
+  -- Readers are one obstacle, whichever of them a node names.
+  local whose = mode == 's' and 'readers' or string.sub(hold.token, 1, 8)
+  answer(@BUSY, whose .. among, string.sub(hold.token, 34), mode, left, free)
 end
 
 -- Whether the name is free for this ask: 'yes', 'mine', 'low', 'busy', or 'gone', and why.
