@@ -17,6 +17,8 @@ pub(super) enum Step {
     Ask(usize, Ballot),
     /// A renewal or release of the batch.
     Plain(usize),
+    /// Puts a lease of the batch, that a majority has, to where it is not.
+    Heal(usize, Ballot),
     /// Takes back what an attempt of an ask of the batch was granted.
     Undo(usize, Ballot),
     Look(Name),
@@ -43,13 +45,32 @@ impl Call {
         Self { batch, steps, prefix }
     }
 
+    /// The part of it that gives or takes back what a node may have: it may be sent at any time, and again.
+    pub(super) fn giving_back(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let gives_back = |step: &&Step| match step {
+            Step::Undo(..) => true,
+            Step::Plain(at) => {
+                matches!(&self.batch[*at], Operation::Release(release) if release.keep.is_zero())
+            }
+            Step::Ask(..) | Step::Heal(..) | Step::Look(_) | Step::Break(..) => false,
+        };
+        let steps: Vec<_> = self.steps.iter().filter(gives_back).cloned().collect();
+        match steps.len() {
+            0 => None,
+            all if all == self.steps.len() => Some(self.clone()),
+            _ => Some(Arc::new(Self::new(self.prefix.clone(), self.batch.clone(), steps))),
+        }
+    }
+
     fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
         match step {
-            Step::Ask(at, _) | Step::Plain(at) | Step::Undo(at, _) => match &self.batch[*at] {
-                Operation::Ask(ask) => &ask.names,
-                Operation::Renew(renew) => std::slice::from_ref(&renew.name),
-                Operation::Release(release) => std::slice::from_ref(&release.name),
-            },
+            Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
+                match &self.batch[*at] {
+                    Operation::Ask(ask) => &ask.names,
+                    Operation::Renew(renew) => std::slice::from_ref(&renew.name),
+                    Operation::Release(release) => std::slice::from_ref(&release.name),
+                }
+            }
             Step::Look(name) | Step::Break(name, _) => std::slice::from_ref(name),
         }
     }
@@ -82,6 +103,11 @@ impl Call {
             Step::Ask(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
                     write_ask(ask, *ballot, command, scratch);
+                }
+            }
+            Step::Heal(at, ballot) => {
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    write_heal(ask, *ballot, command, scratch);
                 }
             }
             Step::Plain(at) => match &self.batch[*at] {
@@ -124,17 +150,34 @@ fn write_ask(ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String)
     for end in [ballot.first, ballot.last] {
         command.arg(digits(end, scratch));
     }
-    match &ask.value {
-        None => command.arg(""),
-        Some(value) => command.arg([b"=", value.as_bytes()].concat()),
-    };
+    write_value(ask, command);
     if several || !is_plain {
-        let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
-        command.arg(mode).arg(millis(ask.lock_delay));
+        write_mode(ask, command);
     }
     if several {
         command.arg(ask.names.len());
     }
+}
+
+fn write_heal(ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+    command.arg("h").arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+    for end in [ballot.first, ballot.last] {
+        command.arg(digits(end, scratch));
+    }
+    write_value(ask, command);
+    write_mode(ask, command);
+}
+
+fn write_value(ask: &Ask, command: &mut Cmd) {
+    match &ask.value {
+        None => command.arg(""),
+        Some(value) => command.arg([b"=", value.as_bytes()].concat()),
+    };
+}
+
+fn write_mode(ask: &Ask, command: &mut Cmd) {
+    let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
+    command.arg(mode).arg(millis(ask.lock_delay));
 }
 
 /// A token's text, without a memory block of its own.

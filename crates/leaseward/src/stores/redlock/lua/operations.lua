@@ -25,7 +25,7 @@ local function ask(turn, letter)
     local values = call('MGET', key, b)
     local ballot = values[2]
     if not values[1] and (not ballot or string.byte(ballot, 17) == 115) then
-      local bar = ballot and tonumber(string.sub(ballot, 1, 16)) or turn.floor
+      local bar = ballot and math.max(tonumber(string.sub(ballot, 1, 16)), turn.forgot) or turn.floor
       if tonumber(first) <= bar then
         return turn.answer(turn, @LOW, bar)
       end

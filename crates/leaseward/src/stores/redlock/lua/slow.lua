@@ -63,9 +63,10 @@ local function library(turn)
     return room
   end
 
-  -- The end of what this node may have granted for the name.
+  -- The end of what this node may have granted for the name. What it remembers may be from before it lost its memory: a
+  -- snapshot of its disk is older than its last votes.
   local function bar(room)
-    return room.ballot and room.ballot.last or floor
+    return room.ballot and math.max(room.ballot.last, turn.forgot) or floor
   end
 
   local function remember(room, ballot)
@@ -164,6 +165,8 @@ local function library(turn)
   end
 
   local function grant(room, it)
+    -- Larger than the block only where a lease is put back.
+    local highest = math.max(it.last, room.ballot and room.ballot.last or 0)
     local hold = {
       last = it.last, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, since = now, token = it.token,
       value = it.value, till = now + it.ttl * 1000,
@@ -173,7 +176,7 @@ local function library(turn)
       call('HSET', room.r, it.token, write(hold, true))
       hold_for_readers(room)
       remember(room, {
-        last = it.last, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, since = now, token = '', value = '',
+        last = highest, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, since = now, token = '', value = '',
         till = 0,
       })
       return
@@ -182,6 +185,7 @@ local function library(turn)
       hold.letter, hold.till = 'd', hold.till + it.delay * 1000
     end
     call('SET', room.key, it.token, 'PX', it.ttl)
+    hold.last = highest
     remember(room, hold)
   end
 
@@ -201,6 +205,23 @@ local function library(turn)
       grant(room, it)
       answer(@GRANTED, it.first, it.last - it.first + 1)
     end
+  end
+
+  -- h token ttl first last value mode delay: puts a lease that a majority has to where it is not, if nobody else is there.
+  -- Nothing is promised by that, so its ballot may be an old one; what was granted here since is remembered all the same.
+  function lib.heal()
+    local at = turn.at
+    turn.at = at + 7
+    local it = {
+      token = ARGV[at], ttl = tonumber(ARGV[at + 1]), first = tonumber(ARGV[at + 2]), last = tonumber(ARGV[at + 3]),
+      value = ARGV[at + 4], mode = ARGV[at + 5], delay = tonumber(ARGV[at + 6]),
+    }
+    local room = room(turn.next_key(turn))
+    local verdict = admits(room, it)
+    if verdict == 'yes' or verdict == 'low' then
+      grant(room, it)
+    end
+    answer(@DONE)
   end
 
   -- m token ttl first last value mode delay count: all of the next `count` names, or none.
@@ -248,8 +269,9 @@ local function library(turn)
   -- Why a token that holds nothing here does not.
   local function not_yours(room, token)
     local ballot = room.ballot
-    local is_over = not room.owner and not room.stranger and #room.readers == 0
-    if is_over and (not ballot or ballot.token == token) then
+    -- Readers are no obstacle to a reader.
+    local is_over = not room.owner and not room.stranger
+    if is_over and #room.readers == 0 and (not ballot or ballot.token == token) then
       -- A ballot is remembered for the allowance after its lease's time is over: before that, the lease was given back.
       local is_early = ballot and call('PTTL', room.b) > @ALLOWANCE_MS
       return answer(@NOT_YOURS, is_early and @FREE or @EXPIRED)

@@ -3,8 +3,9 @@ local turn = {
   now_text = string.format('%010d%06d', time[1], time[2]), now = time[1] * 1000000 + time[2], out = {}, n = 1, k = 1, at = 2,
   answer = answer, next_key = next_key, memory = memory, library = library, slow = slow,
 }
+turn.forgot = tonumber(ARGV[1])
 -- Without a memory of a name, ballots are refused that may have been granted and forgotten since.
-turn.floor = math.max(tonumber(ARGV[1]), turn.now - @ALLOWANCE_MS * 1000)
+turn.floor = math.max(turn.forgot, turn.now - @ALLOWANCE_MS * 1000)
 turn.out[1] = turn.now
 
 while ARGV[turn.at] do
@@ -21,6 +22,8 @@ while ARGV[turn.at] do
     ok, failure = pcall(slow(turn).ask_all)
   elseif letter == 108 then
     ok, failure = pcall(slow(turn).look)
+  elseif letter == 104 then
+    ok, failure = pcall(slow(turn).heal)
   elseif letter == 117 then
     local at = turn.at
     turn.at = at + 2

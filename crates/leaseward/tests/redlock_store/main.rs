@@ -1,0 +1,15 @@
+//! Redlock on five real servers: every fault that is likely, and what `docs/stores/redlock.md` says of it.
+//!
+//! What holds for every store is in the conformance suite.
+
+mod help;
+mod killed;
+mod late;
+mod mending;
+#[path = "../support/names.rs"]
+mod names;
+#[path = "../support/nodes.rs"]
+mod nodes;
+#[path = "../support/operations.rs"]
+mod operations;
+mod partition;
