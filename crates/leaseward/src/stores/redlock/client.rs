@@ -9,15 +9,15 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use super::{
     ballot,
     config::Config,
-    heal,
+    heal::{self, Healing},
     member::{Absence, Member},
-    quorum::{Asked, Ballot, Ballots, Kept, Quorum},
+    quorum::{Asked, Ballot, Ballots, Kept, Quorum, Vote},
     round::{Outcome, Verdict},
     script::{CAREFUL, PLAIN},
     watch::Watched,
@@ -55,6 +55,7 @@ pub(super) struct Client {
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
     pub(super) watched: Watched,
+    pub(super) healing: Healing,
     runtime: Handle,
 }
 
@@ -62,8 +63,9 @@ pub(super) struct Client {
 struct Attempt {
     at: usize,
     ballot: Ballot,
-    /// What an earlier round was granted under another ballot, and must be taken back.
-    undo: Option<Ballot>,
+    /// What earlier rounds, or an earlier ask of the same token whose answer was lost, were granted under other ballots:
+    /// taken back, or there may never be a majority for one of them.
+    undo: SmallVec<[Ballot; 1]>,
 }
 
 impl Client {
@@ -76,13 +78,14 @@ impl Client {
         let this = Arc::new_cyclic(|me: &Weak<Self>| Self {
             prefix: Arc::from(config.prefix.as_str()),
             quorum: Quorum::of(config.nodes.len()),
-            members: member_all(me, &config.nodes, &dialler, &context.clock),
+            members: member_all(me, &config, &dialler, &context.clock),
             clock: context.clock.clone(),
             newest: AtomicU64::new(0),
             risen: AtomicU64::new(0),
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
+            healing: Healing::default(),
             runtime: Handle::current(),
             config,
         });
@@ -174,10 +177,14 @@ impl Client {
             match operation {
                 Operation::Ask(ask) => {
                     let ballot = self.propose(0, floor, ask);
-                    attempts.push(Attempt { at, ballot, undo: None });
+                    attempts.push(Attempt { at, ballot, undo: SmallVec::new() });
                     steps.push(Step::Ask(at, ballot));
                 }
-                Operation::Renew(_) | Operation::Release(_) => steps.push(Step::Plain(at)),
+                Operation::Renew(_) => steps.push(Step::Plain(at)),
+                Operation::Release(release) => {
+                    self.healing.end(&release.token);
+                    steps.push(Step::Plain(at));
+                }
             }
         }
         for round in 1.. {
@@ -190,7 +197,7 @@ impl Client {
             }
             care = Care::Careful;
             for attempt in &attempts {
-                steps.extend(attempt.undo.map(|ballot| Step::Undo(attempt.at, ballot)));
+                steps.extend(attempt.undo.iter().map(|ballot| Step::Undo(attempt.at, *ballot)));
                 steps.push(Step::Ask(attempt.at, attempt.ballot));
             }
         }
@@ -218,9 +225,7 @@ impl Client {
             }
             to[*at] = Some(match (&call.batch[*at], &outcome.verdicts[place]) {
                 (Operation::Renew(renew), Some(Verdict::Renewed(Kept::Done))) => {
-                    if heal::is_needed(&outcome.votes[place]) {
-                        self.heal(renew);
-                    }
+                    self.heal(renew, heal::free_at(outcome, place));
                     let ttl = self.config.drift.validity(renew.ttl);
                     let evidence = Evidence::ThisRequest;
                     Ok(Reply::Renewed(Renewal { ttl, evidence, waiters: 0, block: None }))
@@ -280,10 +285,12 @@ impl Client {
                     _ => 0,
                 };
                 let ballot = self.propose(above, self.highest_floor(), ask);
-                again.push(Attempt { at: attempt.at, ballot, undo: Some(attempt.ballot) });
+                let undo = granted_under(&attempt, &outcome.votes[place]);
+                again.push(Attempt { at: attempt.at, ballot, undo });
                 continue;
             }
-            undo.push(Step::Undo(attempt.at, attempt.ballot));
+            let granted = granted_under(&attempt, &outcome.votes[place]);
+            undo.extend(granted.into_iter().map(|ballot| Step::Undo(attempt.at, ballot)));
             match verdict {
                 Asked::TooFew => too_few.push(attempt.at),
                 verdict => to[attempt.at] = Some(Ok(self.refusal(ask, verdict))),
@@ -291,9 +298,9 @@ impl Client {
         }
         if rivals > 0 {
             // Those of the others that gave up are taken back meanwhile, so this must not wait for them to be asked again.
-            let undo = again
-                .iter()
-                .filter_map(|attempt| attempt.undo.map(|ballot| Step::Undo(attempt.at, ballot)));
+            let undo = again.iter().flat_map(|attempt: &Attempt| {
+                attempt.undo.iter().map(|ballot| Step::Undo(attempt.at, *ballot))
+            });
             self.take_back(call, undo.collect(), &outcome.sent).await;
             tokio::time::sleep(self.pause(rivals)).await;
         }
@@ -376,8 +383,8 @@ impl Client {
         };
         let waits = absent.iter().any(|(_, why)| matches!(why, Absence::Waits(_)));
         Error::new(kind, message).hint(if waits {
-            "wait, or turn persistence on (`appendonly yes`, `appendfsync always`); `?amnesia=trust` is for those who \
-             know that no lock was forgotten"
+            "wait; with `appendonly yes` and `appendfsync always` a node forgets nothing at its next restart; \
+             `?amnesia=trust` is for those who know that no lock was forgotten"
         } else {
             "nothing is granted without a majority; `leaseward doctor` looks at each node"
         })
@@ -388,6 +395,19 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// All ballots under which nodes have, or may have, granted an attempt that failed.
+fn granted_under(attempt: &Attempt, votes: &[Vote]) -> SmallVec<[Ballot; 1]> {
+    let mut ballots = smallvec![attempt.ballot];
+    for vote in votes {
+        if let Vote::Granted(granted) = vote {
+            ballots.extend(granted.iter().copied());
+        }
+    }
+    ballots.sort_unstable();
+    ballots.dedup();
+    ballots
 }
 
 fn doubt(in_doubt: bool) -> ErrorKind {
@@ -401,12 +421,12 @@ fn is_final(error: &Error) -> bool {
 
 fn member_all(
     me: &Weak<Client>,
-    nodes: &[Address],
+    config: &Config,
     dialler: &Arc<Dialler>,
     clock: &Arc<dyn Clock>,
 ) -> Vec<Arc<Member>> {
     let member = |(at, address): (usize, &Address)| {
-        let (hears, returns) = (me.clone(), me.clone());
+        let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
         let wiring = Arc::new(Wiring {
             dialler: dialler.clone(),
             scripts: vec![&*PLAIN, &*CAREFUL],
@@ -418,7 +438,11 @@ fn member_all(
                     client.hear(at, &info);
                 }
             }),
-            on_loss: Box::new(|| {}),
+            on_loss: Box::new(move || {
+                if let Some(client) = loses.upgrade() {
+                    client.members[at].lost();
+                }
+            }),
             on_return: Box::new(move || {
                 if let Some(client) = returns.upgrade() {
                     client.came_back(at);
@@ -426,7 +450,7 @@ fn member_all(
             }),
         });
         let node = Node::at(wiring, address.clone());
-        Arc::new(Member::new(address.clone(), node, clock.clone()))
+        Arc::new(Member::new(address.clone(), node, clock.clone(), config.max_ttl))
     };
-    nodes.iter().enumerate().map(member).collect()
+    config.nodes.iter().enumerate().map(member).collect()
 }

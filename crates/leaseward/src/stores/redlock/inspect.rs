@@ -98,7 +98,7 @@ impl Client {
             let asking = member.clone().call(voter.link, command, call.clone(), voter.floor_us);
             match tokio::time::timeout(self.config.timeout, asking).await {
                 Ok(reply) => reply.map_err(Absence::Lost),
-                Err(_) => Err(Absence::Lost(late())),
+                Err(_) => Err(Absence::Late(self.config.timeout)),
             }
         }))
         .await;
@@ -175,8 +175,4 @@ async fn scan_one(
         }
     }
     Ok(keys)
-}
-
-fn late() -> Error {
-    Error::new(ErrorKind::Indeterminate, "did not answer in time")
 }

@@ -1,14 +1,16 @@
 //! One node of the quorum: its connection, its clock, its right to vote.
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use redis::Value;
 
 use super::{
@@ -18,7 +20,7 @@ use super::{
     wire::{By, Call},
 };
 use crate::{
-    Error,
+    Error, ErrorKind,
     clock::Clock,
     stores::redis::{
         config::Address,
@@ -36,15 +38,32 @@ pub(super) struct Member {
     pub(super) address: Address,
     pub(super) node: Arc<Node>,
     clock: Arc<dyn Clock>,
+    max_ttl: Duration,
     /// By how much its clock is ahead of ours, in microseconds.
     ahead_us: AtomicI64,
+    /// What it has not been told because the connection broke.
+    owed: Mutex<Owed>,
 }
+
+/// What was given or taken back while a node was away. It may have kept it, and would keep others out until the TTL ends:
+/// so it is told with the next connection.
+#[derive(Debug, Default)]
+struct Owed {
+    calls: VecDeque<Arc<Call>>,
+    /// When the last connection was lost. What it had then has run out after the longest TTL.
+    lost: Option<Instant>,
+}
+
+/// How many calls are kept for a node: whatever is forgotten ends with its TTL.
+const OWED_MAX: usize = 256;
 
 /// Why a node does not vote.
 #[derive(Debug)]
 pub(super) enum Absence {
     /// It cannot be reached, or did not answer.
     Lost(Error),
+    /// It did not answer within so long.
+    Late(Duration),
     /// It may have lost its memory, and does not vote for so long yet.
     Waits(Duration),
 }
@@ -53,6 +72,7 @@ impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(error) => write!(f, "{error}"),
+            Self::Late(after) => write!(f, "no answer within {} ms", after.as_millis()),
             Self::Waits(left) => {
                 let seconds = left.as_millis().div_ceil(1000);
                 write!(f, "may have lost its memory and does not vote for {seconds} s yet")
@@ -69,8 +89,14 @@ pub(super) struct Voter {
 }
 
 impl Member {
-    pub(super) fn new(address: Address, node: Arc<Node>, clock: Arc<dyn Clock>) -> Self {
-        Self { address, node, clock, ahead_us: AtomicI64::new(UNKNOWN) }
+    pub(super) fn new(
+        address: Address,
+        node: Arc<Node>,
+        clock: Arc<dyn Clock>,
+        max_ttl: Duration,
+    ) -> Self {
+        let (ahead_us, owed) = (AtomicI64::new(UNKNOWN), Mutex::default());
+        Self { address, node, clock, max_ttl, ahead_us, owed }
     }
 
     /// The connection, if this node may vote now.
@@ -94,6 +120,29 @@ impl Member {
             ago,
         };
         amnesia::right(&life, config.amnesia, config.max_ttl, config.skew)
+    }
+
+    /// The connection was lost.
+    pub(super) fn lost(&self) {
+        self.owed.lock().lost = Some(Instant::now());
+    }
+
+    /// Keeps what a call gives or takes back for the next connection.
+    pub(super) fn owe(&self, call: &Arc<Call>) {
+        let mut owed = self.owed.lock();
+        if owed.lost.is_none_or(|lost| lost.elapsed() > self.max_ttl) {
+            return;
+        }
+        let Some(call) = call.giving_back() else { return };
+        if owed.calls.len() == OWED_MAX {
+            owed.calls.pop_front();
+        }
+        owed.calls.push_back(call);
+    }
+
+    /// What was kept for a connection that is there now.
+    pub(super) fn owed(&self) -> VecDeque<Arc<Call>> {
+        std::mem::take(&mut self.owed.lock().calls)
     }
 
     /// Takes what it said of its clock just now.
@@ -130,7 +179,11 @@ impl Member {
         {
             outcome = link.command(&call.command(By::Text, floor_us)).await;
         }
-        self.read(&link, outcome)
+        let reply = self.read(&link, outcome);
+        if reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
+            self.owe(&call);
+        }
+        reply
     }
 
     fn read(&self, link: &Link, outcome: Result<Value, redis::RedisError>) -> Result<Reply, Error> {

@@ -22,6 +22,8 @@ pub(super) enum Step {
     Ask(usize, Ballot),
     /// A renewal or release of the batch.
     Plain(usize),
+    /// Puts a lease of the batch, that a majority has, to where it is not.
+    Heal(usize, Ballot),
     /// Takes back what an attempt of an ask of the batch was granted.
     Undo(usize, Ballot),
     Look(Name),
@@ -86,13 +88,33 @@ impl Call {
         Self { batch: self.batch.clone(), steps, prefix: self.prefix.clone(), care: self.care }
     }
 
+    /// The part of it that gives or takes back what a node may have: it may be sent at any time, and again.
+    pub(super) fn giving_back(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let gives_back = |step: &&Step| match step {
+            Step::Undo(..) => true,
+            Step::Plain(at) => {
+                matches!(&self.batch[*at], Operation::Release(release) if release.keep.is_zero())
+            }
+            Step::Ask(..) | Step::Heal(..) | Step::Look(_) | Step::Break(..) => false,
+        };
+        let steps: Vec<_> = self.steps.iter().filter(gives_back).cloned().collect();
+        match steps.len() {
+            0 => None,
+            all if all == self.steps.len() && self.care == Care::Careful => Some(self.clone()),
+            // Nobody hears the answer, so nothing may come back as odd.
+            _ => Some(Arc::new(Self { care: Care::Careful, ..self.with(steps) })),
+        }
+    }
+
     fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
         match step {
-            Step::Ask(at, _) | Step::Plain(at) | Step::Undo(at, _) => match &self.batch[*at] {
-                Operation::Ask(ask) => &ask.names,
-                Operation::Renew(renew) => std::slice::from_ref(&renew.name),
-                Operation::Release(release) => std::slice::from_ref(&release.name),
-            },
+            Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
+                match &self.batch[*at] {
+                    Operation::Ask(ask) => &ask.names,
+                    Operation::Renew(renew) => std::slice::from_ref(&renew.name),
+                    Operation::Release(release) => std::slice::from_ref(&release.name),
+                }
+            }
             Step::Look(name) | Step::Break(name, _) => std::slice::from_ref(name),
         }
     }
@@ -113,7 +135,7 @@ impl Call {
             scratch.push_str(name);
             command.arg(scratch.as_str());
         }
-        command.arg(floor_us);
+        command.arg(digits(floor_us, &mut scratch));
         for step in &self.steps {
             self.write(step, &mut command, &mut scratch);
         }
@@ -125,6 +147,12 @@ impl Call {
             Step::Ask(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
                     write_ask(ask, *ballot, self.care, command, scratch);
+                }
+            }
+            Step::Heal(at, ballot) => {
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    write_fields("h", ask, *ballot, command, scratch);
+                    write_mode(ask, command);
                 }
             }
             Step::Plain(at) => match &self.batch[*at] {
@@ -160,12 +188,22 @@ impl Call {
 
 fn write_ask(ask: &Ask, ballot: Ballot, care: Care, command: &mut Cmd, scratch: &mut String) {
     let several = ask.names.len() > 1;
-    command.arg(match (care, several) {
+    let letter = match (care, several) {
         (Care::Plain, _) => "a",
         (Care::Careful, false) => "A",
         (Care::Careful, true) => "m",
-    });
-    command.arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+    };
+    write_fields(letter, ask, ballot, command, scratch);
+    if care == Care::Careful {
+        write_mode(ask, command);
+        if several {
+            command.arg(ask.names.len());
+        }
+    }
+}
+
+fn write_fields(letter: &str, ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+    command.arg(letter).arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
     for end in [ballot.first, ballot.last] {
         command.arg(digits(end, scratch));
     }
@@ -174,13 +212,11 @@ fn write_ask(ask: &Ask, ballot: Ballot, care: Care, command: &mut Cmd, scratch: 
         None => command.arg(""),
         Some(value) => command.arg([b"=", value.as_bytes()].concat()),
     };
-    if care == Care::Careful {
-        let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
-        command.arg(mode).arg(millis(ask.lock_delay));
-        if several {
-            command.arg(ask.names.len());
-        }
-    }
+}
+
+fn write_mode(ask: &Ask, command: &mut Cmd) {
+    let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
+    command.arg(mode).arg(millis(ask.lock_delay));
 }
 
 /// A token's text, without a memory block of its own.

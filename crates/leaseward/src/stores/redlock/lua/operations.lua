@@ -30,6 +30,18 @@ function operations.A()
   end
 end
 
+-- h, as A: puts a lease that a majority has to where it is not, if nobody else is there. Nothing is promised by that, so
+-- its ballot may be an old one; what was granted here since is remembered all the same.
+function operations.h()
+  local it, key = next_ask(), next_key()
+  local room = room(key)
+  local verdict = admits(room, it)
+  if verdict == 'yes' or verdict == 'low' then
+    grant(room, it)
+  end
+  answer(@DONE)
+end
+
 -- m, as A, and count: all of the next names, or none.
 function operations.m()
   local it, keys = next_ask(), {}
@@ -69,8 +81,9 @@ end
 -- Why a token that holds nothing here does not.
 local function not_yours(room, token)
   local ballot = room.ballot
-  local is_over = not room.owner and not room.stranger and #room.readers == 0
-  if is_over and (not ballot or ballot.token == token) then
+  -- Readers are no obstacle to a reader.
+  local is_over = not room.owner and not room.stranger
+  if is_over and #room.readers == 0 and (not ballot or ballot.token == token) then
     -- A ballot is remembered for the allowance after its lease's time is over: before that, the lease was given back.
     local is_early = ballot and call('PTTL', room.b) > @ALLOWANCE_MS
     return answer(@NOT_YOURS, is_early and @FREE or @EXPIRED)

@@ -4,7 +4,7 @@
 -- (the other files), which does the same and more. `room.lua` says what stands in which key.
 --
 -- KEYS       lock keys, one for each operation, none twice
--- ARGV[1]    as in the careful script
+-- ARGV[1]    as in the careful script, as a text of 16 digits
 -- ARGV[2..]  a token ttl_ms first last forget_ms value | n token ttl_ms | r token | u token first
 local call, try, at = redis.call, redis.pcall, 2
 -- The first answer is the clock, if it was read.
@@ -38,7 +38,7 @@ for k = 1, #KEYS do
           out[n + 1], out[n + 2] = @LOW, floor
           n = n + 2
         end
-      elseif type(old) == 'string' and string.sub(old, 1, 16) < first and string.byte(old, 17) == 115 then
+      elseif type(old) == 'string' and string.sub(old, 1, 16) < first and ARGV[1] < first and string.byte(old, 17) == 115 then
         n = n + 1
         out[n] = @PLAIN
       else
@@ -49,7 +49,7 @@ for k = 1, #KEYS do
           local ms, delay = string.match(old, '^ (%d+) (%d+)', 50)
           call('SET', b, old, 'PXAT', string.sub(old, 1, 13) + 1 + ms + delay + @ALLOWANCE_MS)
           if string.byte(old, 17) == 115 then
-            out[n], out[n + 1] = @LOW, tonumber(string.sub(old, 1, 16))
+            out[n], out[n + 1] = @LOW, math.max(tonumber(string.sub(old, 1, 16)), tonumber(ARGV[1]))
             n = n + 1
           end
         end

@@ -22,8 +22,9 @@ local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local out, n, k, at = { now }, 1, 1, 2
+local forgot = tonumber(ARGV[1])
 -- Without a memory of a name, ballots are refused that may have been granted and forgotten since.
-local floor = math.max(tonumber(ARGV[1]), now - @ALLOWANCE_MS * 1000)
+local floor = math.max(forgot, now - @ALLOWANCE_MS * 1000)
 
 -- Adds to the answers of this call, which stand one behind the other: a code, then its fields.
 local function answer(...)
@@ -105,9 +106,10 @@ local function room(key)
   return room
 end
 
--- The end of what this node may have granted for the name.
+-- The end of what this node may have granted for the name. What it remembers may be from before it lost its memory: a
+-- snapshot of its disk is older than its last votes.
 local function bar(room)
-  return room.ballot and room.ballot.last or floor
+  return room.ballot and math.max(room.ballot.last, forgot) or floor
 end
 
 local function remember(room, ballot)
@@ -209,6 +211,8 @@ local function lengthen(room, token, ttl)
 end
 
 local function grant(room, it)
+  -- Larger than the block only where a lease is put back.
+  local highest = math.max(it.last, room.ballot and room.ballot.last or 0)
   local hold = {
     last = it.last, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, token = it.token, value = it.value,
     till = now + it.ttl * 1000,
@@ -218,7 +222,7 @@ local function grant(room, it)
     call('HSET', room.r, it.token, write(hold, true))
     hold_for_readers(room)
     remember(room, {
-      last = it.last, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, token = '', value = '', till = 0,
+      last = highest, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, token = '', value = '', till = 0,
     })
     return
   end
@@ -226,5 +230,6 @@ local function grant(room, it)
     hold.letter, hold.till = 'd', hold.till + it.delay * 1000
   end
   call('SET', room.key, it.token, 'PX', it.ttl)
+  hold.last = highest
   remember(room, hold)
 end
