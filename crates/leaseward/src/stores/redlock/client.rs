@@ -13,7 +13,6 @@ use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use super::{
-    ballot,
     config::Config,
     heal::{self, Healing},
     member::{Absence, Member},
@@ -48,9 +47,9 @@ pub(super) struct Client {
     pub(super) members: Vec<Arc<Member>>,
     pub(super) clock: Arc<dyn Clock>,
     /// The newest fence given out, as far as this client knows.
-    newest: AtomicU64,
+    pub(super) newest: AtomicU64,
     /// The last ballot that was proposed above the nodes' floor, while the clock had not reached it.
-    risen: AtomicU64,
+    pub(super) risen: AtomicU64,
     /// What a round takes lately, in microseconds.
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
@@ -132,51 +131,17 @@ impl Client {
         }
     }
 
-    /// How far the newest fence is ahead of the clock.
-    pub(super) fn fence_lead(&self) -> Option<Duration> {
-        let newest = self.newest.load(Ordering::Relaxed);
-        let ahead = self.nodes_ahead_us().unwrap_or(0);
-        let clock_us = self.clock.wall_us().saturating_add_signed(ahead);
-        (newest > 0).then(|| Duration::from_micros(newest.saturating_sub(clock_us)))
-    }
-
-    fn nodes_ahead_us(&self) -> Option<i64> {
-        self.members.iter().filter_map(|member| member.ahead_us()).max()
-    }
-
-    /// A ballot above a number, for a block of this size.
-    fn propose(&self, above: u64, floor: u64, ask: &Ask) -> Ballot {
-        let len = u64::from(ask.block.max(1));
-        let mut first = ballot::propose(self.clock.wall_us(), self.nodes_ahead_us(), above);
-        if first <= floor {
-            // Until the clock has reached the floor, no ballot of ours may be the one before.
-            let next = |risen: u64| Some(risen.max(floor) + len);
-            let risen = self.risen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-            first = risen.unwrap_or(0).max(floor) + 1;
-        }
-        Ballot { first, last: first + len - 1 }
-    }
-
-    /// The highest floor of the nodes: with a ballot above it none refuses for that.
-    fn highest_floor(&self) -> u64 {
-        let floors = self
-            .members
-            .iter()
-            .filter_map(|member| member.voter(&self.config).ok().map(|voter| voter.floor_us));
-        floors.max().unwrap_or(0)
-    }
-
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
         let mut care = Care::of(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        let floor = self.highest_floor();
+        let reading = self.reading();
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut steps = Vec::with_capacity(batch.len());
         for (at, operation) in batch.iter().enumerate() {
             match operation {
                 Operation::Ask(ask) => {
-                    let ballot = self.propose(0, floor, ask);
+                    let ballot = self.propose(&reading, 0, ask);
                     attempts.push(Attempt { at, ballot, undo: SmallVec::new() });
                     steps.push(Step::Ask(at, ballot));
                 }
@@ -256,6 +221,7 @@ impl Client {
         let places = call.steps.iter().enumerate();
         let mut places =
             places.filter(|(_, step)| matches!(step, Step::Ask(..))).map(|(place, _)| place);
+        let reading = self.reading();
         let (mut again, mut undo, mut too_few) = (Vec::new(), Vec::new(), Vec::new());
         let mut rivals = 0;
         for attempt in attempts {
@@ -284,7 +250,7 @@ impl Client {
                     }
                     _ => 0,
                 };
-                let ballot = self.propose(above, self.highest_floor(), ask);
+                let ballot = self.propose(&reading, above, ask);
                 let undo = granted_under(&attempt, &outcome.votes[place]);
                 again.push(Attempt { at: attempt.at, ballot, undo });
                 continue;
