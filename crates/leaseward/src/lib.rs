@@ -10,6 +10,7 @@ mod engine;
 mod error;
 mod event;
 mod fence;
+pub mod fenced;
 mod guard;
 mod handle;
 mod lease;

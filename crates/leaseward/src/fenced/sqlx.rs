@@ -1,0 +1,113 @@
+//! Fenced writes in PostgreSQL, in the caller's own transaction, with `sqlx`.
+//!
+//! ```no_run
+//! use leaseward::{Guard, fenced::{self, FenceColumn}};
+//!
+//! const ACCOUNTS: FenceColumn = FenceColumn::new("accounts");
+//!
+//! # async fn example(pool: &sqlx::PgPool, guard: &Guard) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut tx = pool.begin().await?;
+//! fenced::sqlx::update(&mut tx, &ACCOUNTS, 1_i64, guard.fence(), "balance = balance - $3", |query| query.bind(30_i64)).await?;
+//! fenced::sqlx::check(&mut tx, "report:accounts", guard.fence()).await?; // for what has no fence column
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A stale fence ends the transaction where the server keeps it: whatever the program does next, a commit is a rollback.
+
+use sqlx::{
+    AssertSqlSafe, Encode, Error, Executor, PgConnection, PgTransaction, Postgres, Type,
+    postgres::PgArguments, query::Query,
+};
+
+use super::{
+    FenceColumn, FencedError, StaleFence, from_database,
+    postgres_sql::poison,
+    side::{CHECK_SQL, SEEN_SQL, SIDE_TABLE_SQL},
+    to_database,
+};
+use crate::Fence;
+
+/// A statement under way, to which the caller binds what its `set` needs.
+pub type Statement<'q> = Query<'q, Postgres, PgArguments>;
+
+/// Creates the table that [`check`] uses, in the first schema of the search path; harmless if it is there.
+///
+/// # Errors
+/// What the server says.
+///
+/// # Cancel safety
+/// Dropped, the table may or may not be there. Call it again.
+pub async fn create_table(connection: &mut PgConnection) -> Result<(), Error> {
+    connection.execute(SIDE_TABLE_SQL).await.map(drop)
+}
+
+/// Accepts and records a fence for a resource of any kind, in the table beside: what the transaction writes is written under
+/// it. The resource is whatever the lease protects; its name will do.
+///
+/// The resource's row stays locked until the transaction ends, so a later holder's check waits for this commit. Call it
+/// before the reads on which the writes depend.
+///
+/// # Errors
+/// [`FencedError::Stale`] if the resource has seen a larger one: the transaction can only be rolled back.
+///
+/// # Cancel safety
+/// Dropped, the fence may or may not be recorded in the transaction: roll it back.
+pub async fn check(
+    tx: &mut PgTransaction<'_>,
+    resource: &str,
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    let check = sqlx::query(CHECK_SQL).bind(resource).bind(to_database(fence));
+    if check.execute(&mut **tx).await?.rows_affected() > 0 {
+        return Ok(());
+    }
+    let seen = sqlx::query_scalar(SEEN_SQL).bind(resource).fetch_one(&mut **tx).await?;
+    Err(refuse(tx, fence, seen).await)
+}
+
+/// Updates one row of the caller's table, and its fence with it. In `set`, the parameters begin at `$3`; `bind` binds them.
+///
+/// # Errors
+/// [`FencedError::Stale`] if the row has seen a larger fence: the transaction can only be rolled back.
+/// [`FencedError::Missing`] if there is no such row.
+///
+/// # Cancel safety
+/// Dropped, the row may or may not be changed in the transaction: roll it back.
+pub async fn update<'q, I>(
+    tx: &mut PgTransaction<'_>,
+    column: &FenceColumn,
+    id: I,
+    fence: Fence,
+    set: &str,
+    bind: impl FnOnce(Statement<'q>) -> Statement<'q>,
+) -> Result<(), FencedError<Error>>
+where
+    I: Encode<'q, Postgres> + Type<Postgres> + Clone + Send + 'q,
+{
+    let sql = AssertSqlSafe(column.update_sql(set));
+    let update = bind(sqlx::query(sql).bind(id.clone()).bind(to_database(fence)));
+    if update.execute(&mut **tx).await?.rows_affected() > 0 {
+        return Ok(());
+    }
+    let seen = sqlx::query_scalar(AssertSqlSafe(column.seen_sql())).bind(id);
+    match seen.fetch_optional(&mut **tx).await? {
+        Some(seen) => Err(refuse(tx, fence, seen).await),
+        None => Err(FencedError::Missing),
+    }
+}
+
+/// Fails the transaction on the server, so that a caller who goes on to commit it commits nothing.
+async fn refuse(tx: &mut PgTransaction<'_>, given: Fence, seen: i64) -> FencedError<Error> {
+    let stale = StaleFence { given, seen: from_database(seen) };
+    // Whatever error comes of it, the transaction has failed; without a connection there is none any more.
+    let _ = tx.execute(AssertSqlSafe(poison(stale))).await;
+    stale.into()
+}
+
+impl From<Error> for FencedError<Error> {
+    fn from(error: Error) -> Self {
+        Self::Driver(error)
+    }
+}
