@@ -45,7 +45,8 @@ impl FenceColumn {
         self
     }
 
-    /// The update for PostgreSQL: `$1` is the id, `$2` the fence, what `set` needs begins at `$3`.
+    /// The update for PostgreSQL: `$1` is the id, `$2` the fence, what `set` needs begins at `$3`. An empty `set` only shows
+    /// the fence to the row.
     ///
     /// One row changed is success. None changed means a stale fence, or no such row.
     pub fn update_sql(&self, set: &str) -> String {
@@ -59,13 +60,15 @@ impl FenceColumn {
 
     fn update(&self, set: &str, mark: char) -> String {
         let Self { table, id, fence } = self;
+        let comma = if set.is_empty() { "" } else { ", " };
         format!(
-            "UPDATE {table} SET {set}, {fence} = {mark}2 WHERE {id} = {mark}1 AND {fence} <= {mark}2"
+            "UPDATE {table} SET {set}{comma}{fence} = {mark}2 WHERE {id} = {mark}1 AND {fence} <= {mark}2"
         )
     }
 
-    /// The highest fence that the row `$1` has seen.
-    pub fn seen_sql(&self) -> String {
+    /// The highest fence that the row has seen; its id is the only parameter.
+    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "sqlx"))]
+    pub(super) fn seen_sql(&self) -> String {
         let Self { table, id, fence } = self;
         format!("SELECT {fence} FROM {table} WHERE {id} = $1")
     }

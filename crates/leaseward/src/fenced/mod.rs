@@ -5,14 +5,18 @@
 //! Equal is accepted because a holder may write several times; its own writes are in order only if it awaits each of them
 //! (rule R12).
 //!
-//! **The check and the write must be one step.** A check beforehand and a write afterwards leave a gap in which the next
-//! holder can write. So each of these does both in one transaction, one script, or while a [`Pass`] is held:
+//! Two things make it hold:
+//!
+//! - **The check and the write are one step.** A check beforehand and a write afterwards leave a gap in which the next holder
+//!   can write. So each of these does both in one transaction, one script, or while a [`Pass`] is held.
+//! - **Show the fence before you read** what the write will depend on (`claim`, `check`, `get`). Else the holder before may
+//!   still write after the read, with a fence that is the highest so far, and what it wrote is overwritten.
 //!
 //! | what is written | use | with the feature |
 //! | --- | --- | --- |
-//! | a row of a table that can have one more column | `sqlite::update`, `postgres::update`, `sqlx::update` with a [`FenceColumn`] | `sqlite`, `postgres`, `sqlx` |
-//! | anything else in a database | `sqlite::check`, `postgres::check`, `sqlx::check` first in the transaction | the same |
-//! | a value in Redis | `redis::set`, `redis::delete` | `redis` |
+//! | a row of a table that can have one more column | `claim` and `update` of `sqlite`, `postgres` or `sqlx`, with a [`FenceColumn`] | `sqlite`, `postgres`, `sqlx` |
+//! | anything else in a database | `check` of the same, first in the transaction | the same |
+//! | a value in Redis | `redis::get`, `redis::set`, `redis::delete` | `redis` |
 //! | what an HTTP service does | `http::FenceLayer` in front of it | `tower` |
 //! | anything else | [`FenceGate`] | |
 //!

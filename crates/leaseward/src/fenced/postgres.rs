@@ -88,6 +88,22 @@ pub async fn update(
     }
 }
 
+/// Shows the fence to one row of the caller's table and changes nothing else: before what it holds is read.
+///
+/// # Errors
+/// As [`update`].
+///
+/// # Cancel safety
+/// As [`update`].
+pub async fn claim(
+    tx: &Transaction<'_>,
+    column: &FenceColumn,
+    id: &(dyn ToSql + Sync),
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    update(tx, column, id, fence, "", &[]).await
+}
+
 /// Fails the transaction on the server, so that a caller who goes on to commit it commits nothing.
 async fn refuse(tx: &Transaction<'_>, given: Fence, seen: i64) -> FencedError<Error> {
     let stale = StaleFence { given, seen: from_database(seen) };

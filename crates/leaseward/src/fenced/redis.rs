@@ -10,30 +10,61 @@
 //!
 //! # async fn example(client: &redis::Client, guard: &Guard) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut connection = client.get_multiplexed_async_connection().await?;
+//! let config: Option<String> = fenced::redis::get(&mut connection, "config", guard.fence()).await?;
 //! fenced::redis::set(&mut connection, "config", "v2", guard.fence()).await?;
 //! fenced::redis::delete(&mut connection, "config", guard.fence()).await?;
 //! # Ok(())
 //! # }
 //! ```
 
-use redis::{RedisError, Script, ScriptInvocation, ToRedisArgs, aio::ConnectionLike};
+use redis::{
+    FromRedisValue, RedisError, Script, ScriptInvocation, ToRedisArgs, aio::ConnectionLike,
+};
 
 use super::{FencedError, StaleFence};
-use crate::Fence;
+use crate::{Fence, stores::redis::tag_beside};
 
-/// Answers nothing if the fence is good, else the one that is larger. Numbers in Lua are exact only up to 2⁵³, so decimals
+/// Goes on if the fence is good, else answers with the one that is larger. Numbers in Lua are exact only up to 2⁵³, so decimals
 /// are compared by length and then by their digits.
 const CHECK: &str = r"
 local given, seen = ARGV[1], redis.call('GET', KEYS[2])
-if seen and (#given < #seen or (#given == #seen and given < seen)) then return seen end
+if seen and (#given < #seen or (#given == #seen and given < seen)) then return {seen, false} end
 redis.call('SET', KEYS[2], given)
 ";
 
-/// Where the highest fence of a value is kept: in the same slot of a cluster.
+/// Where the highest fence of a value is kept: `{key}:fence`, or with the tag that the key has already. In the same slot of
+/// a cluster, whatever the key.
 pub fn fence_key(key: &str) -> String {
-    // A key with a hash tag has it in front of ours too. One with braces that are none gets none from us either.
-    let is_tagged = key.contains('{');
-    if is_tagged { format!("{key}:fence") } else { format!("{{{key}}}:fence") }
+    if !key.contains(['{', '}']) {
+        return format!("{{{key}}}:fence");
+    }
+    let is_tagged =
+        key.split_once('{').and_then(|(_, rest)| rest.find('}')).is_some_and(|at| at > 0);
+    if is_tagged {
+        format!("{key}:fence")
+    } else {
+        // Braces that are no tag, and would not be one inside of ours.
+        format!("{{{}}}{key}:fence", tag_beside(key))
+    }
+}
+
+/// Shows the fence to a value and reads it, unless its key has seen a larger one: before what the write depends on is used.
+///
+/// # Errors
+/// [`FencedError::Stale`] if it has.
+///
+/// # Cancel safety
+/// Dropped, the fence may or may not be recorded. Reading again with the same one is harmless.
+pub async fn get<C: ConnectionLike, T: FromRedisValue>(
+    connection: &mut C,
+    key: &str,
+    fence: Fence,
+) -> Result<Option<T>, FencedError<RedisError>> {
+    let script = Script::new(&format!("{CHECK} return {{false, redis.call('GET', KEYS[1])}}"));
+    let mut call = script.key(key);
+    call.key(fence_key(key)).arg(fence.get());
+    let (larger, value): (Option<u64>, Option<T>) = call.invoke_async(connection).await?;
+    refused(larger, fence).map(|()| value)
 }
 
 /// Sets a value, unless its key has seen a larger fence.
@@ -49,7 +80,7 @@ pub async fn set<C: ConnectionLike>(
     value: impl ToRedisArgs,
     fence: Fence,
 ) -> Result<(), FencedError<RedisError>> {
-    let script = Script::new(&format!("{CHECK} redis.call('SET', KEYS[1], ARGV[2])"));
+    let script = Script::new(&format!("{CHECK} redis.call('SET', KEYS[1], ARGV[2]) return {{}}"));
     let mut call = script.key(key);
     call.key(fence_key(key)).arg(fence.get()).arg(value);
     answer(call, connection, fence).await
@@ -67,7 +98,7 @@ pub async fn delete<C: ConnectionLike>(
     key: &str,
     fence: Fence,
 ) -> Result<(), FencedError<RedisError>> {
-    let script = Script::new(&format!("{CHECK} redis.call('DEL', KEYS[1])"));
+    let script = Script::new(&format!("{CHECK} redis.call('DEL', KEYS[1]) return {{}}"));
     let mut call = script.key(key);
     call.key(fence_key(key)).arg(fence.get());
     answer(call, connection, fence).await
@@ -78,7 +109,11 @@ async fn answer<C: ConnectionLike>(
     connection: &mut C,
     given: Fence,
 ) -> Result<(), FencedError<RedisError>> {
-    let larger: Option<u64> = call.invoke_async(connection).await?;
+    let larger: Vec<Option<u64>> = call.invoke_async(connection).await?;
+    refused(larger.first().copied().flatten(), given)
+}
+
+fn refused(larger: Option<u64>, given: Fence) -> Result<(), FencedError<RedisError>> {
     match larger {
         None => Ok(()),
         Some(seen) => Err(StaleFence { given, seen: Fence::new(seen) }.into()),
@@ -88,16 +123,5 @@ async fn answer<C: ConnectionLike>(
 impl From<RedisError> for FencedError<RedisError> {
     fn from(error: RedisError) -> Self {
         Self::Driver(error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fence_is_kept_in_the_slot_of_its_value() {
-        assert_eq!(fence_key("config"), "{config}:fence");
-        assert_eq!(fence_key("{app}config"), "{app}config:fence");
     }
 }

@@ -13,7 +13,13 @@
 //!
 //! let fence = Fence::new(7); // guard.fence()
 //! let tx = database.transaction_with_behavior(Immediate)?;
-//! fenced::sqlite::update(&tx, &ACCOUNTS, 1, fence, "balance = balance - ?3", params![30])?;
+//! fenced::sqlite::claim(&tx, &ACCOUNTS, 1, fence)?; // before it is read
+//! let balance: i64 = tx.query_row("SELECT balance FROM accounts WHERE id = 1", [], |row| row.get(0))?;
+//! tx.commit()?;
+//!
+//! // Work that takes its time, then the write.
+//! let tx = database.transaction_with_behavior(Immediate)?;
+//! fenced::sqlite::update(&tx, &ACCOUNTS, 1, fence, "balance = ?3", params![balance - 30])?;
 //! fenced::sqlite::check(&tx, "report:accounts", fence)?; // for what has no fence column
 //! tx.commit()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,6 +80,19 @@ pub fn update(
     }
     let seen = tx.query_row(&column.seen_sql(), [&id], |row| row.get(0)).optional()?;
     Err(seen.map_or(FencedError::Missing, |seen| refuse(tx, fence, seen)))
+}
+
+/// Shows the fence to one row of the caller's table and changes nothing else: before what it holds is read.
+///
+/// # Errors
+/// As [`update`].
+pub fn claim(
+    tx: &Transaction<'_>,
+    column: &FenceColumn,
+    id: impl ToSql,
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    update(tx, column, id, fence, "", &[])
 }
 
 /// Undoes what the transaction has changed, so that a caller who goes on to commit it commits nothing of it.

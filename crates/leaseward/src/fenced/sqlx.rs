@@ -98,6 +98,25 @@ where
     }
 }
 
+/// Shows the fence to one row of the caller's table and changes nothing else: before what it holds is read.
+///
+/// # Errors
+/// As [`update`].
+///
+/// # Cancel safety
+/// As [`update`].
+pub async fn claim<'q, I>(
+    tx: &mut PgTransaction<'_>,
+    column: &FenceColumn,
+    id: I,
+    fence: Fence,
+) -> Result<(), FencedError<Error>>
+where
+    I: Encode<'q, Postgres> + Type<Postgres> + Clone + Send + 'q,
+{
+    update(tx, column, id, fence, "", |statement| statement).await
+}
+
 /// Fails the transaction on the server, so that a caller who goes on to commit it commits nothing.
 async fn refuse(tx: &mut PgTransaction<'_>, given: Fence, seen: i64) -> FencedError<Error> {
     let stale = StaleFence { given, seen: from_database(seen) };
