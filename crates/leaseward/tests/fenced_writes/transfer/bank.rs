@@ -7,6 +7,7 @@ use leaseward::{
     fenced::{self, FenceColumn, StaleFence},
 };
 use rusqlite::{Connection, TransactionBehavior::Immediate};
+use tokio_postgres::Client;
 
 const ACCOUNTS: FenceColumn = FenceColumn::new("accounts");
 
@@ -79,67 +80,93 @@ impl Bank {
         }
     }
 
+    /// A connection to it, to be kept.
+    pub(super) async fn teller(&self) -> Teller {
+        if self.is_file() {
+            Teller::File(self.file())
+        } else {
+            Teller::Server(crate::help::connect(&self.address).await)
+        }
+    }
+}
+
+/// Reads and writes accounts.
+pub(super) enum Teller {
+    File(Connection),
+    Server(Client),
+}
+
+impl Teller {
     /// Reads two accounts, having shown them the fence if there is one.
     pub(super) async fn read(
-        &self,
+        &mut self,
         ids: [i64; 2],
         fence: Option<Fence>,
     ) -> Result<Two, StaleFence> {
         let sql = "SELECT balance FROM accounts WHERE id = $1";
         let mut two = ids.map(|id| (id, 0));
-        if self.is_file() {
-            let mut file = self.file();
-            let tx = file.transaction_with_behavior(Immediate).expect("a transaction");
-            for (id, balance) in &mut two {
-                if let Some(fence) = fence {
-                    refusal(fenced::sqlite::claim(&tx, &ACCOUNTS, *id, fence))?;
+        match self {
+            Self::File(file) => {
+                let tx = file.transaction_with_behavior(Immediate).expect("a transaction");
+                for (id, balance) in &mut two {
+                    if let Some(fence) = fence {
+                        refusal(fenced::sqlite::claim(&tx, &ACCOUNTS, *id, fence))?;
+                    }
+                    *balance = tx.query_row(sql, [*id], |row| row.get(0)).expect("an account");
                 }
-                *balance = tx.query_row(sql, [*id], |row| row.get(0)).expect("an account");
+                tx.commit().expect("a commit");
             }
-            tx.commit().expect("a commit");
-        } else {
-            let mut client = crate::help::connect(&self.address).await;
-            let tx = client.transaction().await.expect("a transaction");
-            for (id, balance) in &mut two {
-                if let Some(fence) = fence {
-                    refusal(fenced::postgres::claim(&tx, &ACCOUNTS, id, fence).await)?;
+            Self::Server(client) => {
+                let tx = client.transaction().await.expect("a transaction");
+                for (id, balance) in &mut two {
+                    if let Some(fence) = fence {
+                        refusal(fenced::postgres::claim(&tx, &ACCOUNTS, id, fence).await)?;
+                    }
+                    *balance = tx.query_one(sql, &[id]).await.expect("an account").get(0);
                 }
-                *balance = tx.query_one(sql, &[id]).await.expect("an account").get(0);
+                tx.commit().await.expect("a commit");
             }
-            tx.commit().await.expect("a commit");
         }
         Ok(two)
     }
 
     /// Writes two accounts, both or none.
-    pub(super) async fn write(&self, two: Two, fence: Option<Fence>) -> Result<(), StaleFence> {
-        if self.is_file() {
-            let mut file = self.file();
-            let tx = file.transaction_with_behavior(Immediate).expect("a transaction");
-            for (id, balance) in two {
-                if let Some(fence) = fence {
-                    let set = "balance = ?3";
-                    refusal(fenced::sqlite::update(&tx, &ACCOUNTS, id, fence, set, &[&balance]))?;
-                } else {
-                    let open = "UPDATE accounts SET balance = ?2 WHERE id = ?1";
-                    tx.execute(open, (id, balance)).expect("an account");
+    pub(super) async fn write(&mut self, two: Two, fence: Option<Fence>) -> Result<(), StaleFence> {
+        match self {
+            Self::File(file) => {
+                let tx = file.transaction_with_behavior(Immediate).expect("a transaction");
+                for (id, balance) in two {
+                    if let Some(fence) = fence {
+                        let set = "balance = ?3";
+                        refusal(fenced::sqlite::update(
+                            &tx,
+                            &ACCOUNTS,
+                            id,
+                            fence,
+                            set,
+                            &[&balance],
+                        ))?;
+                    } else {
+                        let open = "UPDATE accounts SET balance = ?2 WHERE id = ?1";
+                        tx.execute(open, (id, balance)).expect("an account");
+                    }
                 }
+                tx.commit().expect("a commit");
             }
-            tx.commit().expect("a commit");
-        } else {
-            let mut client = crate::help::connect(&self.address).await;
-            let tx = client.transaction().await.expect("a transaction");
-            for (id, balance) in two {
-                if let Some(fence) = fence {
-                    let (set, new) = ("balance = $3", [&balance as _]);
-                    let done = fenced::postgres::update(&tx, &ACCOUNTS, &id, fence, set, &new);
-                    refusal(done.await)?;
-                } else {
-                    let open = "UPDATE accounts SET balance = $2 WHERE id = $1";
-                    tx.execute(open, &[&id, &balance]).await.expect("an account");
+            Self::Server(client) => {
+                let tx = client.transaction().await.expect("a transaction");
+                for (id, balance) in two {
+                    if let Some(fence) = fence {
+                        let (set, new) = ("balance = $3", [&balance as _]);
+                        let done = fenced::postgres::update(&tx, &ACCOUNTS, &id, fence, set, &new);
+                        refusal(done.await)?;
+                    } else {
+                        let open = "UPDATE accounts SET balance = $2 WHERE id = $1";
+                        tx.execute(open, &[&id, &balance]).await.expect("an account");
+                    }
                 }
+                tx.commit().await.expect("a commit");
             }
-            tx.commit().await.expect("a commit");
         }
         Ok(())
     }

@@ -78,6 +78,7 @@ fn child() {
 
 async fn work(bank: &Bank, order: Order) {
     let locks = leaseward::connect(bank.locks()).await.expect("a store");
+    let mut teller = bank.teller().await;
     for _ in 0..order.transfers {
         let from = rand::rng().random_range(0..ACCOUNTS as i64);
         let to = (from + rand::rng().random_range(1..ACCOUNTS as i64)) % ACCOUNTS as i64;
@@ -85,7 +86,7 @@ async fn work(bank: &Bank, order: Order) {
         let guard = locks.lock("bank").ttl(TTL).acquire().await.expect("the lock in the end");
         let fence = order.fenced.then(|| guard.fence());
         let moved = async {
-            let [(_, a), (_, b)] = bank.read([from, to], fence).await?;
+            let [(_, a), (_, b)] = teller.read([from, to], fence).await?;
             if order.waits {
                 println!("\n{SAID}read {from} {to} {}", a + b);
                 // On a thread of its own: renewals go on, unless the whole process is stopped.
@@ -94,7 +95,7 @@ async fn work(bank: &Bank, order: Order) {
             } else {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            bank.write([(from, a - amount), (to, b + amount)], fence).await
+            teller.write([(from, a - amount), (to, b + amount)], fence).await
         };
         match moved.await {
             Ok(()) => println!("\n{SAID}moved {from} {to} {amount}"),
