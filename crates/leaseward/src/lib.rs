@@ -19,6 +19,7 @@ mod locks;
 mod multi;
 mod name;
 mod observe;
+pub mod optimistic;
 mod options;
 mod rules;
 #[cfg(all(unix, feature = "signal"))]

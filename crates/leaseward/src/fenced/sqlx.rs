@@ -14,10 +14,11 @@
 //! # }
 //! ```
 //!
-//! A stale fence ends the transaction where the server keeps it: whatever the program does next, a commit is a rollback.
+//! Give them the transaction, or the connection inside of one (as `optimistic::sqlx::transact` does); outside of one they are
+//! refused. A stale fence ends the transaction where the server keeps it: whatever the program does next, a commit is a rollback.
 
 use sqlx::{
-    AssertSqlSafe, Encode, Error, Executor, PgConnection, PgTransaction, Postgres, Type,
+    AssertSqlSafe, Connection as _, Encode, Error, Executor, PgConnection, Postgres, Type,
     postgres::PgArguments, query::Query,
 };
 
@@ -55,15 +56,16 @@ pub async fn create_table(connection: &mut PgConnection) -> Result<(), Error> {
 /// # Cancel safety
 /// Dropped, the fence may or may not be recorded in the transaction: roll it back.
 pub async fn check(
-    tx: &mut PgTransaction<'_>,
+    tx: &mut PgConnection,
     resource: &str,
     fence: Fence,
 ) -> Result<(), FencedError<Error>> {
+    inside(tx)?;
     let check = sqlx::query(CHECK_SQL).bind(resource).bind(to_database(fence));
-    if check.execute(&mut **tx).await?.rows_affected() > 0 {
+    if check.execute(&mut *tx).await?.rows_affected() > 0 {
         return Ok(());
     }
-    let seen = sqlx::query_scalar(SEEN_SQL).bind(resource).fetch_one(&mut **tx).await?;
+    let seen = sqlx::query_scalar(SEEN_SQL).bind(resource).fetch_one(&mut *tx).await?;
     Err(refuse(tx, fence, seen).await)
 }
 
@@ -76,7 +78,7 @@ pub async fn check(
 /// # Cancel safety
 /// Dropped, the row may or may not be changed in the transaction: roll it back.
 pub async fn update<'q, I>(
-    tx: &mut PgTransaction<'_>,
+    tx: &mut PgConnection,
     column: &FenceColumn,
     id: I,
     fence: Fence,
@@ -86,13 +88,14 @@ pub async fn update<'q, I>(
 where
     I: Encode<'q, Postgres> + Type<Postgres> + Clone + Send + 'q,
 {
+    inside(tx)?;
     let sql = AssertSqlSafe(column.update_sql(set));
     let update = bind(sqlx::query(sql).bind(id.clone()).bind(to_database(fence)));
-    if update.execute(&mut **tx).await?.rows_affected() > 0 {
+    if update.execute(&mut *tx).await?.rows_affected() > 0 {
         return Ok(());
     }
     let seen = sqlx::query_scalar(AssertSqlSafe(column.seen_sql())).bind(id);
-    match seen.fetch_optional(&mut **tx).await? {
+    match seen.fetch_optional(&mut *tx).await? {
         Some(seen) => Err(refuse(tx, fence, seen).await),
         None => Err(FencedError::Missing),
     }
@@ -106,7 +109,7 @@ where
 /// # Cancel safety
 /// As [`update`].
 pub async fn claim<'q, I>(
-    tx: &mut PgTransaction<'_>,
+    tx: &mut PgConnection,
     column: &FenceColumn,
     id: I,
     fence: Fence,
@@ -117,8 +120,14 @@ where
     update(tx, column, id, fence, "", |statement| statement).await
 }
 
+/// Refuses a connection that is in no transaction: check and write would be two steps.
+fn inside(tx: &PgConnection) -> Result<(), Error> {
+    let why = || Error::InvalidArgument("a fenced write needs a transaction: `begin` one".into());
+    if tx.is_in_transaction() { Ok(()) } else { Err(why()) }
+}
+
 /// Fails the transaction on the server, so that a caller who goes on to commit it commits nothing.
-async fn refuse(tx: &mut PgTransaction<'_>, given: Fence, seen: i64) -> FencedError<Error> {
+async fn refuse(tx: &mut PgConnection, given: Fence, seen: i64) -> FencedError<Error> {
     let stale = StaleFence { given, seen: from_database(seen) };
     // Whatever error comes of it, the transaction has failed; without a connection there is none any more.
     let _ = tx.execute(AssertSqlSafe(poison(stale))).await;

@@ -80,3 +80,13 @@ async fn who_reads_under_a_fence_is_not_overwritten_by_the_holder_before() {
     assert_stale(write(&mut connection, 7, "seven").await, 7, 8);
     assert_eq!(texts(&mut connection).await, ["begin", "begin"]);
 }
+
+#[tokio::test]
+async fn outside_of_a_transaction_nothing_is_checked_or_written() {
+    let mut connection = database("sqlx_outside").await;
+    let outcome = check(&mut connection, "notes", fence(8)).await;
+    assert!(matches!(outcome, Err(FencedError::Driver(Error::InvalidArgument(_)))), "{outcome:?}");
+    let outcome = claim(&mut connection, &ROWS, 1_i64, fence(8)).await;
+    assert!(matches!(outcome, Err(FencedError::Driver(Error::InvalidArgument(_)))), "{outcome:?}");
+    write(&mut connection, 7, "seven").await.expect("no fence was recorded");
+}
