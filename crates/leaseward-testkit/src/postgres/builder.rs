@@ -23,6 +23,7 @@ pub struct PostgresBuilder {
     pub(super) lines: Vec<String>,
     pub(super) environment: Vec<(&'static str, PathBuf)>,
     pub(super) tls: Option<TlsFiles>,
+    pub(super) in_memory: bool,
 }
 
 impl PostgresBuilder {
@@ -39,6 +40,14 @@ impl PostgresBuilder {
     #[must_use]
     pub fn conf(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key} = '{value}'"));
+        self
+    }
+
+    /// Keeps its files in memory, where there is enough: many servers at once, and no disk that makes them wait. To the
+    /// server it looks like any other disk; it survives all but the machine's end.
+    #[must_use]
+    pub fn in_memory(mut self) -> Self {
+        self.in_memory = true;
         self
     }
 

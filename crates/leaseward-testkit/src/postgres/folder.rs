@@ -21,6 +21,9 @@ use crate::process::require;
 /// How the folders of one user begin.
 const PREFIX: &str = "leaseward-pg-";
 
+/// What a few servers take, and much more than the 64 MiB that containers often have.
+const ENOUGH_BYTES: u64 = 1 << 30;
+
 /// Removed when dropped; by a later program if it never is.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -31,11 +34,22 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new(what: &str) -> Self {
+        Self::inside(&env::temp_dir(), what)
+    }
+
+    /// In memory, where the machine has enough of it for files; else as any other.
+    pub(crate) fn in_memory(what: &str) -> Self {
+        let shared = Path::new("/dev/shm");
+        let free = rustix::fs::statvfs(shared).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+        if free > ENOUGH_BYTES { Self::inside(shared, what) } else { Self::new(what) }
+    }
+
+    fn inside(parent: &Path, what: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         static SWEPT: OnceLock<()> = OnceLock::new();
         SWEPT.get_or_init(sweep);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("{PREFIX}{what}-{}-{count}", process::id()));
+        let path = parent.join(format!("{PREFIX}{what}-{}-{count}", process::id()));
         let in_use = reserve(&lock_of(&path));
         // Left over by a process of the same id.
         let _ = fs::remove_dir_all(&path);
@@ -77,7 +91,8 @@ fn reserve(lock: &Path) -> File {
 
 /// Removes what programs left that have ended.
 fn sweep() {
-    let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
+    let folders = [env::temp_dir(), PathBuf::from("/dev/shm")];
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     for lock in entries.flatten().map(|entry| entry.path()) {
         let is_ours = lock.extension().is_some_and(|extension| extension == "lock")
             && lock.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));

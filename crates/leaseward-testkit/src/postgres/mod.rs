@@ -68,7 +68,11 @@ impl Postgres {
     fn start_with(options: PostgresBuilder) -> Self {
         for _ in 0..ATTEMPTS {
             let server = Self {
-                folder: Folder::new("server"),
+                folder: if options.in_memory {
+                    Folder::in_memory("server")
+                } else {
+                    Folder::new("server")
+                },
                 port: Port::reserve(),
                 process: Mutex::new(None),
                 options: options.clone(),
