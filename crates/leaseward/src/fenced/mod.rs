@@ -16,6 +16,7 @@
 //! | --- | --- | --- |
 //! | a row of a table that can have one more column | `claim` and `update` of `sqlite`, `postgres` or `sqlx`, with a [`FenceColumn`] | `sqlite`, `postgres`, `sqlx` |
 //! | anything else in a database | `check` of the same, first in the transaction | the same |
+//! | anything in the database that also keeps the leases | `hold` of `postgres` or `sqlx`, first in the transaction | `postgres`, `sqlx` |
 //! | a value in Redis | `redis::get`, `redis::set`, `redis::delete` | `redis` |
 //! | what an HTTP service does | `http::FenceLayer` in front of it | `tower` |
 //! | anything else | [`FenceGate`] | |

@@ -19,12 +19,12 @@
 use tokio_postgres::{Client, Error, Transaction, types::ToSql};
 
 use super::{
-    FenceColumn, FencedError, StaleFence, from_database,
-    postgres_sql::poison,
+    FenceColumn, FencedError, StaleFence,
+    postgres_sql::{self, Held, SCHEMA, poison, stale_by},
     side::{CHECK_SQL, SEEN_SQL, SIDE_TABLE_SQL},
     to_database,
 };
-use crate::Fence;
+use crate::{Fence, Name};
 
 /// Creates the table that [`check`] uses, in the first schema of the search path; harmless if it is there.
 ///
@@ -57,7 +57,7 @@ pub async fn check(
         return Ok(());
     }
     let seen = tx.query_one(SEEN_SQL, &[&resource]).await?.try_get(0)?;
-    Err(refuse(tx, fence, seen).await)
+    Err(refuse(tx, stale_by(fence, seen)).await)
 }
 
 /// Updates one row of the caller's table, and its fence with it. In `set`, the parameters begin at `$3`.
@@ -83,7 +83,7 @@ pub async fn update(
         return Ok(());
     }
     match tx.query_opt(&column.seen_sql(), &[id]).await? {
-        Some(row) => Err(refuse(tx, fence, row.try_get(0)?).await),
+        Some(row) => Err(refuse(tx, stale_by(fence, row.try_get(0)?)).await),
         None => Err(FencedError::Missing),
     }
 }
@@ -104,9 +104,55 @@ pub async fn claim(
     update(tx, column, id, fence, "", &[]).await
 }
 
+/// Keeps the lease's name from being given to anybody else until the transaction ends, if the lease is still the newest: for
+/// leases in the PostgreSQL store, and tables in the same database. Nothing has to be added to the tables, and every writer of
+/// the name is safe by construction: before the commit there is no next holder. Renewals do not wait for it.
+///
+/// Keep the transaction short: whoever waits for the name waits for it too. The user needs `SELECT` and `UPDATE` on the
+/// table `leaseward.fences`, and `SELECT` on `leaseward.meta`.
+///
+/// # Errors
+/// [`FencedError::Stale`] if the name has been given to somebody else since: the transaction can only be rolled back.
+/// [`FencedError::Missing`] if the fence was never given out for this name in this database.
+///
+/// # Cancel safety
+/// Dropped, the name may or may not be kept until the transaction ends: roll it back.
+pub async fn hold(
+    tx: &Transaction<'_>,
+    name: &Name,
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    hold_in(tx, SCHEMA, name, fence).await
+}
+
+/// [`hold`] for a store with a schema of another name (`?schema=…`). The name is put into the SQL as it is.
+///
+/// # Errors
+/// As [`hold`].
+///
+/// # Cancel safety
+/// As [`hold`].
+pub async fn hold_in(
+    tx: &Transaction<'_>,
+    schema: &str,
+    name: &Name,
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    let row = tx.query_opt(&postgres_sql::hold(schema), &[&name.as_str()]).await?;
+    let newest = row.map(|row| Ok::<_, Error>((row.try_get(0)?, row.try_get(1)?))).transpose()?;
+    let stale = match Held::judge(fence, newest) {
+        Held::Newest => return Ok(()),
+        Held::Stale(stale) => stale,
+        Held::Unknown => {
+            let floor = tx.query_one(&postgres_sql::floor(schema), &[]).await?.try_get(0)?;
+            Held::forgotten(fence, floor).ok_or(FencedError::Missing)?
+        }
+    };
+    Err(refuse(tx, stale).await)
+}
+
 /// Fails the transaction on the server, so that a caller who goes on to commit it commits nothing.
-async fn refuse(tx: &Transaction<'_>, given: Fence, seen: i64) -> FencedError<Error> {
-    let stale = StaleFence { given, seen: from_database(seen) };
+async fn refuse(tx: &Transaction<'_>, stale: StaleFence) -> FencedError<Error> {
     // Whatever error comes of it, the transaction has failed; without a connection there is none any more.
     let _ = tx.batch_execute(&poison(stale)).await;
     stale.into()

@@ -23,12 +23,12 @@ use sqlx::{
 };
 
 use super::{
-    FenceColumn, FencedError, StaleFence, from_database,
-    postgres_sql::poison,
+    FenceColumn, FencedError, StaleFence,
+    postgres_sql::{self, Held, SCHEMA, poison, stale_by},
     side::{CHECK_SQL, SEEN_SQL, SIDE_TABLE_SQL},
     to_database,
 };
-use crate::Fence;
+use crate::{Fence, Name};
 
 /// A statement under way, to which the caller binds what its `set` needs.
 pub type Statement<'q> = Query<'q, Postgres, PgArguments>;
@@ -66,7 +66,7 @@ pub async fn check(
         return Ok(());
     }
     let seen = sqlx::query_scalar(SEEN_SQL).bind(resource).fetch_one(&mut *tx).await?;
-    Err(refuse(tx, fence, seen).await)
+    Err(refuse(tx, stale_by(fence, seen)).await)
 }
 
 /// Updates one row of the caller's table, and its fence with it. In `set`, the parameters begin at `$3`; `bind` binds them.
@@ -96,7 +96,7 @@ where
     }
     let seen = sqlx::query_scalar(AssertSqlSafe(column.seen_sql())).bind(id);
     match seen.fetch_optional(&mut *tx).await? {
-        Some(seen) => Err(refuse(tx, fence, seen).await),
+        Some(seen) => Err(refuse(tx, stale_by(fence, seen)).await),
         None => Err(FencedError::Missing),
     }
 }
@@ -120,6 +120,54 @@ where
     update(tx, column, id, fence, "", |statement| statement).await
 }
 
+/// Keeps the lease's name from being given to anybody else until the transaction ends, if the lease is still the newest: for
+/// leases in the PostgreSQL store, and tables in the same database. Nothing has to be added to the tables, and every writer of
+/// the name is safe by construction: before the commit there is no next holder. Renewals do not wait for it.
+///
+/// Keep the transaction short: whoever waits for the name waits for it too. The user needs `SELECT` and `UPDATE` on the
+/// table `leaseward.fences`, and `SELECT` on `leaseward.meta`.
+///
+/// # Errors
+/// [`FencedError::Stale`] if the name has been given to somebody else since: the transaction can only be rolled back.
+/// [`FencedError::Missing`] if the fence was never given out for this name in this database.
+///
+/// # Cancel safety
+/// Dropped, the name may or may not be kept until the transaction ends: roll it back.
+pub async fn hold(
+    tx: &mut PgConnection,
+    name: &Name,
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    hold_in(tx, SCHEMA, name, fence).await
+}
+
+/// [`hold`] for a store with a schema of another name (`?schema=…`). The name is put into the SQL as it is.
+///
+/// # Errors
+/// As [`hold`].
+///
+/// # Cancel safety
+/// As [`hold`].
+pub async fn hold_in(
+    tx: &mut PgConnection,
+    schema: &str,
+    name: &Name,
+    fence: Fence,
+) -> Result<(), FencedError<Error>> {
+    inside(tx)?;
+    let hold = sqlx::query_as(AssertSqlSafe(postgres_sql::hold(schema))).bind(name.as_str());
+    let stale = match Held::judge(fence, hold.fetch_optional(&mut *tx).await?) {
+        Held::Newest => return Ok(()),
+        Held::Stale(stale) => stale,
+        Held::Unknown => {
+            let floor = sqlx::query_scalar(AssertSqlSafe(postgres_sql::floor(schema)));
+            let floor = floor.fetch_one(&mut *tx).await?;
+            Held::forgotten(fence, floor).ok_or(FencedError::Missing)?
+        }
+    };
+    Err(refuse(tx, stale).await)
+}
+
 /// Refuses a connection that is in no transaction: check and write would be two steps.
 fn inside(tx: &PgConnection) -> Result<(), Error> {
     let why = || Error::InvalidArgument("a fenced write needs a transaction: `begin` one".into());
@@ -127,8 +175,7 @@ fn inside(tx: &PgConnection) -> Result<(), Error> {
 }
 
 /// Fails the transaction on the server, so that a caller who goes on to commit it commits nothing.
-async fn refuse(tx: &mut PgConnection, given: Fence, seen: i64) -> FencedError<Error> {
-    let stale = StaleFence { given, seen: from_database(seen) };
+async fn refuse(tx: &mut PgConnection, stale: StaleFence) -> FencedError<Error> {
     // Whatever error comes of it, the transaction has failed; without a connection there is none any more.
     let _ = tx.execute(AssertSqlSafe(poison(stale))).await;
     stale.into()

@@ -14,12 +14,13 @@ fn blocks() -> Vec<&'static str> {
 
 #[tokio::test]
 async fn the_sql_runs_on_postgresql_and_refuses_the_stale() {
-    let client = connect(&SERVER.database("fenced_document")).await;
+    let url = SERVER.database("fenced_document");
+    let client = connect(&url).await;
     let accounts = "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL);
         INSERT INTO accounts VALUES (1, 100)";
     client.batch_execute(accounts).await.expect("a table");
     let blocks = blocks();
-    let [column, claim, update, side, check] = blocks[..] else {
+    let [column, claim, update, side, check, hold] = blocks[..] else {
         panic!("{} blocks", blocks.len())
     };
     for definition in [column, side] {
@@ -35,6 +36,11 @@ async fn the_sql_runs_on_postgresql_and_refuses_the_stale() {
         let checked = client.execute(check, &[&"bank", &fence]).await.expect("a check");
         assert_eq!(checked, changed, "fence {fence}");
     }
+    let locks = leaseward::connect(&url).await.expect("a store");
+    let guard = locks.lock("bank").acquire().await.expect("it is free");
+    let row = client.query_one(hold, &[&"bank"]).await.expect("its fences");
+    let newest = row.get::<_, i64>(0)..=row.get(1);
+    assert!(newest.contains(&(guard.fence().get() as i64)), "{newest:?} and {}", guard.fence());
 }
 
 /// What is documented is what the library sends.

@@ -2,6 +2,7 @@
 
 mod documents;
 mod help;
+mod hold;
 mod http;
 mod postgres;
 mod redis;

@@ -32,10 +32,10 @@ fn sqlite() -> (tempfile::TempDir, Bank) {
     (folder, bank)
 }
 
-fn postgres(database: &str) -> (tempfile::TempDir, Bank) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let leases = format!("sqlite:{}", folder.path().join("leases.db").display());
-    (folder, Bank::new(SERVER.database(database), leases))
+/// Leases and accounts in one database.
+fn postgres(database: &str) -> Bank {
+    let url = SERVER.database(database);
+    Bank::new(url.clone(), url)
 }
 
 #[test]
@@ -58,19 +58,19 @@ fn sqlite_workers_stopped_at_random_lose_nothing() {
 
 #[test]
 fn postgres_stopped_holders_change_nothing() {
-    let (_folder, bank) = postgres("bank_fenced");
+    let bank = postgres("bank_fenced");
     stopped_holders_change_nothing(&bank);
 }
 
 #[test]
 fn postgres_without_the_fence_they_do() {
-    let (_folder, bank) = postgres("bank_open");
+    let bank = postgres("bank_open");
     without_the_fence_they_do(&bank);
 }
 
 #[test]
 fn postgres_workers_stopped_at_random_lose_nothing() {
-    let (_folder, bank) = postgres("bank_chaos");
+    let bank = postgres("bank_chaos");
     workers_stopped_at_random_lose_nothing(&bank);
 }
 
