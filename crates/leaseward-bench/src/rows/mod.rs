@@ -1,6 +1,7 @@
 //! The rows of the table, one file a store or theme. A new one adds its file, a line to [`GROUPS`], and a line to
 //! [`PARTS`] for each child process its experiments need.
 
+pub(crate) mod contention;
 mod leases;
 mod memory;
 mod redis;
@@ -33,10 +34,16 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "the Redis store, beside raw requests and the lock libraries people run",
         rows: redis::rows,
     },
+    Group {
+        name: "contention",
+        what: "versions, row locks, advisory locks and leases on PostgreSQL, from free to hot rows",
+        rows: contention::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
 pub(crate) const PARTS: &[Part] = &[
+    contention::TASKS,
     leases::HOLDER,
     leases::SLEEPERS,
     redis::HOLD,

@@ -16,7 +16,10 @@
 //!
 //! A stale fence ends the transaction where the server keeps it: whatever the program does next, a commit is a rollback.
 
-use tokio_postgres::{Client, Error, Transaction, types::ToSql};
+use tokio_postgres::{
+    Client, Error, Transaction,
+    types::{ToSql, Type},
+};
 
 use super::{
     FenceColumn, FencedError, StaleFence,
@@ -53,7 +56,10 @@ pub async fn check(
     resource: &str,
     fence: Fence,
 ) -> Result<(), FencedError<Error>> {
-    if tx.execute(CHECK_SQL, &[&resource, &to_database(fence)]).await? > 0 {
+    // With its types, the statement needs no round trip to be prepared.
+    let kept = to_database(fence);
+    let given: [(&(dyn ToSql + Sync), Type); 2] = [(&resource, Type::TEXT), (&kept, Type::INT8)];
+    if tx.execute_typed(CHECK_SQL, &given).await? > 0 {
         return Ok(());
     }
     let seen = tx.query_one(SEEN_SQL, &[&resource]).await?.try_get(0)?;
@@ -138,7 +144,8 @@ pub async fn hold_in(
     name: &Name,
     fence: Fence,
 ) -> Result<(), FencedError<Error>> {
-    let row = tx.query_opt(&postgres_sql::hold(schema), &[&name.as_str()]).await?;
+    let given: [(&(dyn ToSql + Sync), Type); 1] = [(&name.as_str(), Type::TEXT)];
+    let row = tx.query_typed_opt(&postgres_sql::hold(schema), &given).await?;
     let newest = row.map(|row| Ok::<_, Error>((row.try_get(0)?, row.try_get(1)?))).transpose()?;
     let stale = match Held::judge(fence, newest) {
         Held::Newest => return Ok(()),

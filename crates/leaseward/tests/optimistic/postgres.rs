@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leaseward::optimistic::{
     Conflict, Failure, Retry, SaveError, Versioned, Why, Work,
-    postgres::{Change, load, save, save_many, transact},
+    postgres::{Change, Prepared, load, save, save_many, transact},
 };
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Error, GenericClient};
@@ -230,4 +230,26 @@ async fn tasks_that_count_together_lose_nothing() {
         one.await.expect("no panic");
     }
     assert_eq!(read(&client, 1).await.expect("it"), Versioned::new(130, version(121)));
+}
+
+#[tokio::test]
+async fn what_is_prepared_does_the_same() {
+    let (_, mut client) = database("opt_prepared").await;
+    let counters =
+        Prepared::new(&client, &COUNTERS, "count", "count = $3").await.expect("prepared");
+    let counters = &counters;
+    let retry = Retry::new();
+    let done = transact(&mut client, &retry, |tx, _| {
+        Work::new(async move {
+            let read = counters.load(tx, &1_i64, |row| row.try_get::<_, i64>(0)).await?;
+            let read = read.expect("a row");
+            let new = read.value() + 1;
+            let saved = counters.save(tx, &1_i64, &read, &[&new]).await?;
+            let late = counters.save(tx, &1_i64, &read, &[&new]).await;
+            Ok((saved, conflict(late)))
+        })
+    });
+    let current = version(2);
+    assert_eq!(done.await.expect("done"), (current, Conflict::Changed { current }));
+    assert_eq!(count(&client, 1).await, 11);
 }

@@ -19,10 +19,12 @@
 //! # }
 //! ```
 
+mod prepared;
 mod transact;
 
 use futures_util::future::try_join_all;
-use tokio_postgres::{Error, GenericClient, Row, types::ToSql};
+pub use prepared::Prepared;
+use tokio_postgres::{Error, GenericClient, Row, ToStatement, types::ToSql};
 pub use transact::{create_table, transact, transact_once};
 
 use super::{
@@ -43,9 +45,16 @@ pub async fn load<T>(
     columns: &str,
     make: impl FnOnce(&Row) -> Result<T, Error>,
 ) -> Result<Option<Versioned<T>>, Error> {
-    let Some(row) = client.query_opt(&column.load_sql(columns), &[id]).await? else {
-        return Ok(None);
-    };
+    load_by(client, &column.load_sql(columns), id, make).await
+}
+
+async fn load_by<T>(
+    client: &impl GenericClient,
+    statement: &(impl ToStatement + ?Sized + Sync + Send),
+    id: &(dyn ToSql + Sync),
+    make: impl FnOnce(&Row) -> Result<T, Error>,
+) -> Result<Option<Versioned<T>>, Error> {
+    let Some(row) = client.query_opt(statement, &[id]).await? else { return Ok(None) };
     let version = from_database(row.try_get(row.len() - 1)?);
     Ok(Some(Versioned::new(make(&row)?, version)))
 }
@@ -108,7 +117,7 @@ impl Change<'_> {
     async fn send(
         &self,
         client: &impl GenericClient,
-        statement: &(impl tokio_postgres::ToStatement + ?Sized + Sync + Send),
+        statement: &(impl ToStatement + ?Sized + Sync + Send),
         column: &VersionColumn,
     ) -> Result<Result<Version, Conflict>, Error> {
         let seen = to_database(self.seen);
