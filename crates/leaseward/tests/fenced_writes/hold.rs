@@ -67,7 +67,8 @@ async fn a_new_grant_waits_for_the_commit_in_flight() {
 #[tokio::test]
 async fn renewals_do_not_wait_for_it() {
     let (_, mut client, locks) = database("hold_renew").await;
-    let guard = take(&locks).await;
+    let lock = locks.lock("a").ttl(Duration::from_secs(20)).no_renewal();
+    let guard = lock.acquire().await.expect("it is free");
     let tx = client.transaction().await.expect("a transaction");
     hold(&tx, guard.name(), guard.fence()).await.expect("the newest");
     guard.extend(Duration::from_secs(60)).await.expect("renewed beside the transaction");
