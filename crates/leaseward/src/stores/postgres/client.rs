@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Name, Token,
     clock::Clock,
-    store::{Answer, Ask, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
+    store::{Answer, Ask, Batch, Grant, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
 /// How often operations are sent whose names another transaction is at work on. From the second time on the server
@@ -239,7 +239,10 @@ impl Client {
                 Said::To(_, Outcome::Answer(answer)) => match (&mut all, answer) {
                     (Some(Ok(Reply::Granted(first))), Ok(Reply::Granted(next))) => {
                         first.blocks.extend(next.blocks);
-                        first.slot = None;
+                    }
+                    // Of one name it would be said which permit it is, and how many wait.
+                    (_, Ok(Reply::Granted(first))) => {
+                        all = Some(Ok(Reply::Granted(Grant { slot: None, waiters: 0, ..first })));
                     }
                     (_, answer) => all = Some(answer),
                 },

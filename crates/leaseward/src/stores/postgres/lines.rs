@@ -22,7 +22,7 @@ use super::{
     error::{self, Class, Stage},
     wire::Param,
 };
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// Between attempts to connect: random up to this, doubled each time.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
@@ -184,7 +184,13 @@ impl Lines {
                 }
                 self.start_connecting(&mut state);
             }
-            changed.await;
+            if tokio::time::timeout(self.timeout, changed).await.is_err() {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("{} does not answer", self.at),
+                )
+                .hint("is it overloaded or stopped? it is being connected again"));
+            }
         }
     }
 
