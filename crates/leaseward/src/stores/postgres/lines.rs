@@ -31,20 +31,13 @@ const RETRY_LAST: Duration = Duration::from_secs(1);
 /// A connection beyond the first that carried nothing for this long is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// One connection.
+/// One connection. Dropped, it says goodbye to the server.
 pub(super) struct Line {
     client: Client,
     number: u64,
     under_way: AtomicUsize,
     used: Mutex<Instant>,
     carrier: AbortHandle,
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // The driver would go on waiting for answers that nobody wants any more.
-        self.carrier.abort();
-    }
 }
 
 /// A line that somebody uses.
@@ -225,6 +218,7 @@ impl Lines {
     /// Gives a connection up.
     fn lost(&self, line: &Line, why: &Error) {
         tracing::warn!(at = %self.at, error = %why, "lost a connection to postgresql");
+        // The driver would go on waiting for answers that nobody wants any more.
         line.carrier.abort();
         self.ended(line.number);
     }
