@@ -1,4 +1,4 @@
-//! HTTP services: a [tower](https://docs.rs/tower) layer that lets only current holders through.
+//! HTTP services: a tower layer that lets only current holders through.
 //!
 //! The client sends its fence with each request:
 //!
