@@ -123,6 +123,8 @@ fn hand_over(server: &Server) -> Row {
 }
 
 fn turns(server: &Postgres, size: Size) -> Result<Vec<f64>, String> {
+    // Processes of the round before ended in the middle of their turns.
+    server.sql("TRUNCATE leaseward.leases, leaseward.fences, leaseward.shares, leaseward.places");
     let (span, url) = (size.span(SPAN), server.url());
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let logs: Vec<_> = (0..2).map(|at| folder.path().join(at.to_string())).collect();
