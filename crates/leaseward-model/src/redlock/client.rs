@@ -20,13 +20,13 @@ impl World {
     fn propose(&self, state: &mut State, at: usize, above: u64) -> Block {
         let bounds = &self.bounds.clients[at];
         let floors = state.columns.iter().filter_map(|column| self.right(state, column.begun));
-        let above = floors.max().unwrap_or(0).max(above).max(state.clients[at].proposed);
+        let above = floors.max().unwrap_or(0).max(above);
         let clock = clock_us(state.now).saturating_add_signed(bounds.offset_us);
         let nodes_ahead = bounds.knows_clocks.then_some(-bounds.offset_us);
-        let first = ballot::propose(clock, nodes_ahead, above);
-        let block = Block { first, last: first + bounds.block - 1 };
-        state.clients[at].proposed = block.last;
-        block
+        let by_clock = ballot::propose(clock, nodes_ahead, state.clients[at].proposed);
+        state.clients[at].proposed = by_clock;
+        let first = by_clock.max(above + 1);
+        Block { first, last: first + bounds.block - 1 }
     }
 
     /// A new token, and its first ask.

@@ -160,7 +160,7 @@ pub struct Client {
     pub token: Token,
     /// The largest fence that somebody had got when this token began.
     pub above: u64,
-    /// The end of the last block that it proposed.
+    /// The last ballot that it proposed by the clock alone.
     pub proposed: u64,
     /// How many more leases it takes.
     pub acquisitions: u8,

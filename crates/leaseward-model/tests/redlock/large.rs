@@ -21,6 +21,7 @@ fn fences_of_five_nodes() {
 #[test]
 #[ignore = "takes minutes: part of `cargo xtask test --full`"]
 fn fences_with_more_of_everything() {
+    all("fences, asked for twice each", fences_asked_again());
     let network = Network::Wild(1);
     all(
         "fences, asked for twice each, one request arrives twice",
@@ -29,7 +30,6 @@ fn fences_with_more_of_everything() {
     all("fences, two leases each", with_leases(fences(), 2));
     let lost = Bounds { ticks: 2, restarts: 2, ..fences_lost() };
     all("fences, nodes lose their memory twice", lost);
-    all("fences, asked for twice, a node loses its memory", with_asks(fences_lost(), 2));
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(super) struct Client {
     pub(super) clock: Arc<dyn Clock>,
     /// The newest fence given out, as far as this client knows.
     newest: AtomicU64,
+    /// The last ballot that was proposed by the clock alone.
+    proposed: AtomicU64,
     /// What a round takes lately, in microseconds.
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
@@ -77,6 +79,7 @@ impl Client {
             members: member_all(me, &config.nodes, &dialler, &context.clock),
             clock: context.clock.clone(),
             newest: AtomicU64::new(0),
+            proposed: AtomicU64::new(0),
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
@@ -140,7 +143,15 @@ impl Client {
 
     /// A ballot above a number, for a block of this size.
     fn propose(&self, above: u64, ask: &Ask) -> Ballot {
-        let first = ballot::propose(self.clock.wall_us(), self.nodes_ahead_us(), above);
+        let (clock_us, ahead_us) = (self.clock.wall_us(), self.nodes_ahead_us());
+        let mut by_clock = 0;
+        // An attempt is taken back by its ballot, so another one has another, also when the clock stands still or goes
+        // back. What one name asks for, `above`, is not carried over to other names.
+        let _ = self.proposed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+            by_clock = ballot::propose(clock_us, ahead_us, last);
+            Some(by_clock)
+        });
+        let first = by_clock.max(above + 1);
         Ballot { first, last: first + u64::from(ask.block.max(1)) - 1 }
     }
 

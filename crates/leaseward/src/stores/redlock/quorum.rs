@@ -225,3 +225,6 @@ fn reason(votes: &[Vote]) -> LostReason {
         .find(|reason| has(*reason))
         .unwrap_or(LostReason::Expired)
 }
+
+#[cfg(test)]
+mod tests;

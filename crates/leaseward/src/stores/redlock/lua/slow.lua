@@ -68,9 +68,10 @@ local function library(turn)
     return room.ballot and room.ballot.last or floor
   end
 
-  local function remember(room, ballot)
+  -- For a lease that lasts so long yet, if that is not its TTL.
+  local function remember(room, ballot, lasts)
     room.ballot = ballot
-    call('SET', room.b, write(ballot), 'PX', turn.memory(turn, ballot.last, ballot.ttl + ballot.delay))
+    call('SET', room.b, write(ballot), 'PX', turn.memory(turn, ballot.last, (lasts or ballot.ttl) + ballot.delay))
   end
 
   -- The placeholder lasts as long as the longest of the readers.
@@ -159,7 +160,7 @@ local function library(turn)
     hold.ttl, hold.till = ttl, now + (lasts + hold.delay) * 1000
     hold.letter = (hold.delay > 0 or lasts > ttl) and 'd' or 's'
     call('PEXPIRE', room.key, lasts)
-    remember(room, hold)
+    remember(room, hold, lasts)
     return hold
   end
 
