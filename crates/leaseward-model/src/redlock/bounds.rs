@@ -17,7 +17,7 @@ pub struct ClientBounds {
     pub asks: u8,
     /// How often it renews one.
     pub renewals: u8,
-    /// How often it asks again for what it holds, as if it had not heard that it does.
+    /// How often it asks again for what it holds, without hearing what is answered.
     pub repeats: u8,
 }
 

@@ -5,7 +5,8 @@ use leaseward::stores::redlock::ballot;
 use super::{
     bounds::clock_us,
     state::{
-        Answer, Attempt, Block, Client, Doing, Operation, Phase, Request, Slot, State, Token, Wire,
+        Answer, Attempt, Block, Client, Doing, Firsts, Operation, Phase, Request, Slot, State,
+        Token, Wire,
     },
     world::World,
 };
@@ -23,6 +24,7 @@ impl World {
         let above = floors.max().unwrap_or(0).max(above);
         let clock = clock_us(state.now).saturating_add_signed(bounds.offset_us);
         let nodes_ahead = bounds.knows_clocks.then_some(-bounds.offset_us);
+        // Between two attempts of a client its clock goes on, if only by a microsecond.
         let by_clock = ballot::propose(clock, nodes_ahead, state.clients[at].proposed);
         state.clients[at].proposed = by_clock;
         let first = by_clock.max(above + 1);
@@ -41,40 +43,36 @@ impl World {
             asks: bounds.asks,
             renewals: bounds.renewals,
             repeats: bounds.repeats,
-            ..*client
+            ..client.clone()
         };
-        self.ask(state, at, 0, None, state.now);
+        self.ask(state, at, 0, Firsts::new(), state.now);
     }
 
     /// Puts an ask to the vote: the first of a token, or one more.
-    pub(crate) fn ask(
-        &self,
-        state: &mut State,
-        at: usize,
-        above: u64,
-        undo: Option<u64>,
-        sent: u8,
-    ) {
+    pub(crate) fn ask(&self, state: &mut State, at: usize, above: u64, undo: Firsts, sent: u8) {
         let block = self.propose(state, at, above);
         state.clients[at].asks -= 1;
         state.clients[at].phase = Phase::Asking(Attempt { block, sent });
-        let undo = undo.filter(|_| !self.ends_at_any_time());
-        self.round(state, at, Operation::Ask { block, undo });
+        let undo = if self.ends_at_any_time() { Firsts::new() } else { undo };
+        self.round(state, at, &Operation::Ask { block, undo });
     }
 
-    /// Asks for what is held, as whoever has not heard that it is would do.
+    /// Asks for what is held, as a request that is repeated for nobody does: whatever is answered, nobody hears it.
     pub(crate) fn ask_again(&self, state: &mut State, at: usize) {
         let block = self.propose(state, at, 0);
         let attempt = Attempt { block, sent: state.now };
         state.clients[at].repeats -= 1;
         self.hold_and(state, at, Doing::Asking(attempt));
-        self.round(state, at, Operation::Ask { block, undo: None });
+        self.round(state, at, &Operation::Ask { block, undo: Firsts::new() });
+        for request in state.columns.iter_mut().flat_map(|column| &mut column.wires[at].requests) {
+            request.is_awaited = false;
+        }
     }
 
     pub(crate) fn renew(&self, state: &mut State, at: usize) {
         state.clients[at].renewals -= 1;
         self.hold_and(state, at, Doing::Renewing(state.now));
-        self.round(state, at, Operation::Renew);
+        self.round(state, at, &Operation::Renew);
     }
 
     /// The token is dead from here on.
@@ -84,7 +82,7 @@ impl World {
             return self.end_round(state, at);
         }
         state.clients[at].phase = Phase::Releasing;
-        self.round(state, at, Operation::Release);
+        self.round(state, at, &Operation::Release);
         if !self.bounds.hears_releases {
             self.end_round(state, at);
             state.clients[at].phase = Phase::Idle;
@@ -98,7 +96,7 @@ impl World {
     }
 
     /// Sends to every node that may vote; the others are absent.
-    fn round(&self, state: &mut State, at: usize, operation: Operation) {
+    fn round(&self, state: &mut State, at: usize, operation: &Operation) {
         self.end_round(state, at);
         let (now, token) = (state.now, state.clients[at].token);
         for column in &mut state.columns {
@@ -109,12 +107,12 @@ impl World {
                 continue;
             }
             wire.slot = Slot::Open;
-            self.send(wire, Request { token, operation, is_awaited: true });
+            self.send(wire, Request { token, operation: operation.clone(), is_awaited: true });
         }
     }
 
     /// Sends something whose answer nobody waits for to the nodes that take part in the present round.
-    pub(crate) fn tell(&self, state: &mut State, at: usize, operation: Operation) {
+    pub(crate) fn tell(&self, state: &mut State, at: usize, operation: &Operation) {
         if self.ends_at_any_time() {
             return;
         }
@@ -122,7 +120,7 @@ impl World {
         for column in &mut state.columns {
             let wire = &mut column.wires[at];
             if !matches!(wire.slot, Slot::Idle | Slot::Answered(Answer::Absent)) {
-                self.send(wire, Request { token, operation, is_awaited: false });
+                self.send(wire, Request { token, operation: operation.clone(), is_awaited: false });
             }
         }
     }

@@ -8,7 +8,7 @@ use leaseward::{
 use smallvec::smallvec;
 
 use super::{
-    state::{Answer, Attempt, Block, Doing, Operation, Phase, Slot, State, Wrong},
+    state::{Answer, Attempt, Block, Doing, Firsts, Operation, Phase, Slot, State, Wrong},
     world::World,
 };
 
@@ -52,12 +52,15 @@ impl World {
             let verdict = self.rules.asked(&votes, block).or_else(|| self.rules.asked(&all, block));
             verdict.expect("BUG: all votes decide")
         };
-        match state.clients[at].phase {
+        match state.clients[at].phase.clone() {
             Phase::Asking(attempt) => {
                 self.asked(state, at, attempt, asked(attempt.block));
             }
-            Phase::Holding { doing: Doing::Asking(attempt), block, until } => {
-                self.asked_again(state, at, attempt, asked(attempt.block), (block, until));
+            Phase::Holding { doing: Doing::Asking(attempt), .. } => {
+                // Nobody has heard anything.
+                self.take_back(state, at, attempt.block.first);
+                self.end_round(state, at);
+                self.hold_and(state, at, Doing::Nothing);
             }
             Phase::Holding { doing: Doing::Renewing(sent), .. } => {
                 let verdict = self.rules.renewed(&votes).or_else(|| self.rules.renewed(&all));
@@ -92,39 +95,36 @@ impl World {
                 };
             }
             Asked::Low(bar) if state.clients[at].asks > 0 => {
-                self.ask(state, at, bar, Some(tried), attempt.sent);
+                let undo = self.granted_under(state, at, tried);
+                self.ask(state, at, bar, undo, attempt.sent);
             }
             verdict => {
-                self.tell(state, at, Operation::Undo(tried));
+                let undo = self.take_back(state, at, tried);
                 self.end_round(state, at);
-                let undo = matches!(verdict, Asked::Split(_)).then_some(tried);
-                state.clients[at].phase = Phase::Refused(undo);
+                let is_split = matches!(verdict, Asked::Split(_));
+                state.clients[at].phase =
+                    Phase::Refused(if is_split { undo } else { Firsts::new() });
             }
         }
     }
 
-    /// What came of asking for what is held.
-    fn asked_again(
-        &self,
-        state: &mut State,
-        at: usize,
-        attempt: Attempt,
-        verdict: Asked,
-        (mut block, mut until): (Block, u8),
-    ) {
-        if let Asked::Granted(ballots) = &verdict {
-            let later = self.rules.deadline(attempt.sent, state.now, self.bounds.lease.ttl());
-            until = until.max(later);
-            let granted = block_of(ballots);
-            if granted != block {
-                self.complete(state, at, granted);
-                block = granted;
-            }
-        } else {
-            self.tell(state, at, Operation::Undo(attempt.block.first));
-        }
-        self.end_round(state, at);
-        state.clients[at].phase = Phase::Holding { block, until, doing: Doing::Nothing };
+    /// All ballots under which nodes have, or may have, granted an attempt that failed.
+    fn granted_under(&self, state: &State, at: usize, tried: u64) -> Firsts {
+        let granted = state.columns.iter().filter_map(|column| match column.wires[at].slot {
+            Slot::Answered(Answer::Granted(block)) => Some(block.first),
+            _ => None,
+        });
+        let mut firsts: Firsts = granted.chain([tried]).collect();
+        firsts.sort_unstable();
+        firsts.dedup();
+        firsts
+    }
+
+    /// Takes a failed attempt back; says what was.
+    fn take_back(&self, state: &mut State, at: usize, tried: u64) -> Firsts {
+        let undo = self.granted_under(state, at, tried);
+        self.tell(state, at, &Operation::Undo(undo.clone()));
+        undo
     }
 
     fn renewed(&self, state: &mut State, at: usize, sent: u8, verdict: &Kept, votes: &[Vote]) {
@@ -135,13 +135,13 @@ impl World {
                 let until = until.max(later);
                 if votes.iter().any(|vote| matches!(vote, Vote::NotYours { free: true, .. })) {
                     // Those that are free for it get it again, under its ballot.
-                    self.tell(state, at, Operation::Ask { block, undo: None });
+                    self.tell(state, at, &Operation::Heal(block));
                 }
                 state.clients[at].phase = Phase::Holding { block, until, doing: Doing::Nothing };
                 self.end_round(state, at);
             }
             Kept::NotYours(_) => self.release(state, at),
-            Kept::TooFew => {
+            Kept::TooFew | Kept::Odd => {
                 self.hold_and(state, at, Doing::Nothing);
                 self.end_round(state, at);
             }
@@ -153,7 +153,7 @@ impl World {
         if !self.ends_at_any_time() {
             return;
         }
-        let client = state.clients[at];
+        let client = state.clients[at].clone();
         let overlaps = |other: &Block| block.first <= other.last && other.first <= block.last;
         let others = state.complete.iter().filter(|(_, token)| *token != client.token);
         if others.clone().any(|(other, _)| overlaps(other)) {

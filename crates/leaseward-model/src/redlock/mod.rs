@@ -26,8 +26,8 @@ pub use self::{
     bounds::{Bounds, ClientBounds, Lease, Network},
     rules::Without,
     state::{
-        Answer, Attempt, Block, Client, Column, Doing, Lock, Operation, Phase, Request, Slot,
-        State, Token, Wire, Wrong,
+        Answer, Attempt, Block, Client, Column, Doing, Firsts, Lock, Operation, Phase, Request,
+        Slot, State, Token, Wire, Wrong,
     },
     world::{Action, Fate, World},
 };

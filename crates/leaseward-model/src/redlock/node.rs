@@ -21,18 +21,20 @@ impl Column {
     pub(crate) fn carry_out(
         &mut self,
         token: Token,
-        operation: Operation,
+        operation: &Operation,
         with: Circumstances,
     ) -> Option<Answer> {
         match operation {
             Operation::Ask { block, undo } => {
-                if let Some(first) = undo {
-                    self.undo(token, first, with.rules);
-                }
-                Some(self.ask(token, block, with))
+                self.undo(token, undo, with.rules);
+                Some(self.ask(token, *block, with))
             }
-            Operation::Undo(first) => {
-                self.undo(token, first, with.rules);
+            Operation::Undo(firsts) => {
+                self.undo(token, firsts, with.rules);
+                None
+            }
+            Operation::Heal(block) => {
+                self.heal(token, *block, with);
                 None
             }
             Operation::Renew => Some(match &mut self.lock {
@@ -71,9 +73,20 @@ impl Column {
         }
     }
 
-    fn undo(&mut self, token: Token, first: u64, rules: Rules) {
-        if self.lock.is_some_and(|lock| lock.token == token && rules.is_of_attempt(lock, first)) {
+    fn undo(&mut self, token: Token, firsts: &[u64], rules: Rules) {
+        let is_meant = |lock: Lock| firsts.iter().any(|first| rules.is_of_attempt(lock, *first));
+        if self.lock.is_some_and(|lock| lock.token == token && is_meant(lock)) {
             self.unlock(rules);
+        }
+    }
+
+    /// Takes a lease under whatever ballot, and forgets none of its own for that.
+    fn heal(&mut self, token: Token, block: Block, with: Circumstances) {
+        if self.lock.is_none() {
+            let last = block.last.max(self.record.unwrap_or(0));
+            let block = Block { first: block.first, last };
+            self.lock = Some(Lock { token, block, until: with.now.saturating_add(with.ttl) });
+            self.record = Some(with.rules.recorded(block));
         }
     }
 

@@ -47,12 +47,16 @@ fn drop_in_order(column: &mut Column, at: usize, bar: u64, rules: Rules) {
     let requests = std::mem::take(&mut column.wires[at].requests);
     let kept = requests.into_iter().filter(|request| {
         if request.is_awaited || has(request.token) || may_have.contains(&request.token) {
-            if matches!(request.operation, Operation::Ask { .. }) {
+            if matches!(request.operation, Operation::Ask { .. } | Operation::Heal(_)) {
                 may_have.push(request.token);
             }
             return true;
         }
-        match request.operation {
+        match &request.operation {
+            Operation::Heal(_) => {
+                may_have.push(request.token);
+                true
+            }
             Operation::Ask { block, .. } => {
                 let is_kept = rules.may_grant(block.first, bar);
                 if is_kept {

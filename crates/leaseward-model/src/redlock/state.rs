@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 /// A token: one for each lease that somebody wants.
 pub type Token = u8;
 
+/// Attempts, by the first fence of each.
+pub type Firsts = SmallVec<[u64; 2]>;
+
 /// A block of fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
@@ -26,17 +29,19 @@ pub struct Lock {
 }
 
 /// What a node is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// To grant, after taking back what an earlier attempt was granted.
+    /// To grant, after taking back what earlier attempts were granted.
     Ask {
         /// The ballot.
         block: Block,
-        /// The first fence of that attempt.
-        undo: Option<u64>,
+        /// The first fences of those attempts.
+        undo: Firsts,
     },
-    /// To take back what an attempt was granted.
-    Undo(u64),
+    /// To take back what attempts were granted.
+    Undo(Firsts),
+    /// To take a lease that a majority has, if it is free for it.
+    Heal(Block),
     /// To lengthen.
     Renew,
     /// To give back.
@@ -44,7 +49,7 @@ pub enum Operation {
 }
 
 /// A request under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request {
     /// For whom.
     pub token: Token,
@@ -130,14 +135,14 @@ pub enum Doing {
 }
 
 /// Where a client is with its present token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
     /// It has none.
     Idle,
     /// It asks.
     Asking(Attempt),
     /// It asked in vain, and may again; perhaps with something of before to take back first.
-    Refused(Option<u64>),
+    Refused(Firsts),
     /// It holds.
     Holding {
         /// Its fences.
@@ -152,7 +157,7 @@ pub enum Phase {
 }
 
 /// One client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Client {
     /// Where it is.
     pub phase: Phase,

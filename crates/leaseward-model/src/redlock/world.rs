@@ -193,7 +193,7 @@ impl World {
         let floor = self.right(state, state.columns[node].begun).unwrap_or(0);
         let with = Circumstances { rules: self.rules, now, ttl: self.bounds.lease.ttl(), floor };
         let column = &mut state.columns[node];
-        let request = column.wires[at].requests[place];
+        let request = column.wires[at].requests[place].clone();
         if fate == Fate::Again {
             state.twice -= 1;
             // The answer to the one that comes again is nobody's.
@@ -202,7 +202,7 @@ impl World {
         } else {
             column.wires[at].requests.remove(place);
         }
-        let answer = column.carry_out(request.token, request.operation, with);
+        let answer = column.carry_out(request.token, &request.operation, with);
         if let (Some(answer), true) = (answer, request.is_awaited && fate != Fate::Lost) {
             column.wires[at].slot = Slot::Answered(answer);
         }
@@ -222,7 +222,7 @@ impl World {
             Action::Tick => self.tick(state),
             Action::Begin(at) => self.begin(state, at),
             Action::Again(at) => {
-                let Phase::Refused(undo) = state.clients[at].phase else { return };
+                let Phase::Refused(undo) = state.clients[at].phase.clone() else { return };
                 self.ask(state, at, 0, undo, state.now);
             }
             Action::Release(at) => self.release(state, at),

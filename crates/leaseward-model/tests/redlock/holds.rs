@@ -34,6 +34,6 @@ fn one_holder_at_a_time() {
 
 #[test]
 fn one_holder_at_a_time_while_it_is_renewed() {
-    all("holders that renew", holders_that_renew());
+    all("holders that renew", Bounds { ticks: 2, ..holders_that_renew() });
     all("holders that ask for what they hold", holders_that_ask());
 }

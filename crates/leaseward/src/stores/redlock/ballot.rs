@@ -15,9 +15,10 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// Up to where ballots are refused: the end of what a node remembers to have granted for a name, or, without a memory of
-/// it, whatever it may have granted and forgotten (`floor` is for a node that lost its memory altogether, rule R15).
+/// it, whatever it may have granted and forgotten. `floor` is for a node that lost its memory altogether (rule R15); what
+/// it remembers all the same is from before that, and may be older than its last votes.
 pub fn bar(remembered: Option<u64>, clock_us: u64, floor: u64) -> u64 {
-    remembered.unwrap_or_else(|| floor.max(clock_us.saturating_sub(micros(ALLOWANCE))))
+    remembered.unwrap_or_else(|| clock_us.saturating_sub(micros(ALLOWANCE))).max(floor)
 }
 
 /// Whether a node may grant a ballot (R14). Equal is not enough: two clients may read one clock at the same time.
@@ -59,6 +60,7 @@ mod tests {
         assert!(!may_grant(old, bar(None, NOW, 0)));
         assert!(may_grant(old + 1, bar(None, NOW, 0)));
         assert!(!may_grant(NOW, bar(None, NOW, NOW)), "a node that lost its memory");
+        assert!(!may_grant(NOW, bar(Some(old), NOW, NOW)), "one that found an old snapshot");
     }
 
     #[test]

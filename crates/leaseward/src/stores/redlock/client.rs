@@ -9,19 +9,18 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use super::{
-    ballot,
     config::Config,
-    heal,
+    heal::{self, Healing},
     member::{Absence, Member},
-    quorum::{Asked, Ballot, Ballots, Kept, Quorum},
+    quorum::{Asked, Ballot, Ballots, Kept, Quorum, Vote},
     round::{Outcome, Verdict},
-    script::SCRIPT,
+    script::{CAREFUL, PLAIN},
     watch::Watched,
-    wire::{Call, Step},
+    wire::{Call, Care, Step},
 };
 use crate::{
     Block, Error, ErrorKind, Fence,
@@ -48,13 +47,14 @@ pub(super) struct Client {
     pub(super) members: Vec<Arc<Member>>,
     pub(super) clock: Arc<dyn Clock>,
     /// The newest fence given out, as far as this client knows.
-    newest: AtomicU64,
-    /// The last ballot that was proposed by the clock alone.
-    proposed: AtomicU64,
+    pub(super) newest: AtomicU64,
+    /// The last ballot that was proposed above the nodes' floor, while the clock had not reached it.
+    pub(super) risen: AtomicU64,
     /// What a round takes lately, in microseconds.
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
     pub(super) watched: Watched,
+    pub(super) healing: Healing,
     runtime: Handle,
 }
 
@@ -62,8 +62,9 @@ pub(super) struct Client {
 struct Attempt {
     at: usize,
     ballot: Ballot,
-    /// What an earlier round was granted under another ballot, and must be taken back.
-    undo: Option<Ballot>,
+    /// What earlier rounds, or an earlier ask of the same token whose answer was lost, were granted under other ballots:
+    /// taken back, or there may never be a majority for one of them.
+    undo: SmallVec<[Ballot; 1]>,
 }
 
 impl Client {
@@ -76,13 +77,14 @@ impl Client {
         let this = Arc::new_cyclic(|me: &Weak<Self>| Self {
             prefix: Arc::from(config.prefix.as_str()),
             quorum: Quorum::of(config.nodes.len()),
-            members: member_all(me, &config.nodes, &dialler, &context.clock),
+            members: member_all(me, &config, &dialler, &context.clock),
             clock: context.clock.clone(),
             newest: AtomicU64::new(0),
-            proposed: AtomicU64::new(0),
+            risen: AtomicU64::new(0),
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
+            healing: Healing::default(),
             runtime: Handle::current(),
             config,
         });
@@ -129,68 +131,38 @@ impl Client {
         }
     }
 
-    /// How far the newest fence is ahead of the clock.
-    pub(super) fn fence_lead(&self) -> Option<Duration> {
-        let newest = self.newest.load(Ordering::Relaxed);
-        let ahead = self.nodes_ahead_us().unwrap_or(0);
-        let clock_us = self.clock.wall_us().saturating_add_signed(ahead);
-        (newest > 0).then(|| Duration::from_micros(newest.saturating_sub(clock_us)))
-    }
-
-    fn nodes_ahead_us(&self) -> Option<i64> {
-        self.members.iter().filter_map(|member| member.ahead_us()).max()
-    }
-
-    /// A ballot above a number, for a block of this size.
-    fn propose(&self, above: u64, ask: &Ask) -> Ballot {
-        let (clock_us, ahead_us) = (self.clock.wall_us(), self.nodes_ahead_us());
-        let mut by_clock = 0;
-        // An attempt is taken back by its ballot, so another one has another, also when the clock stands still or goes
-        // back. What one name asks for, `above`, is not carried over to other names.
-        let _ = self.proposed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
-            by_clock = ballot::propose(clock_us, ahead_us, last);
-            Some(by_clock)
-        });
-        let first = by_clock.max(above + 1);
-        Ballot { first, last: first + u64::from(ask.block.max(1)) - 1 }
-    }
-
-    /// The highest floor of the nodes: with a ballot above it none refuses for that.
-    fn highest_floor(&self) -> u64 {
-        let floors = self
-            .members
-            .iter()
-            .filter_map(|member| member.voter(&self.config).ok().map(|voter| voter.floor_us));
-        floors.max().unwrap_or(0)
-    }
-
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
+        let mut care = Care::of(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        let floor = self.highest_floor();
+        let reading = self.reading();
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut steps = Vec::with_capacity(batch.len());
         for (at, operation) in batch.iter().enumerate() {
             match operation {
                 Operation::Ask(ask) => {
-                    let ballot = self.propose(floor, ask);
-                    attempts.push(Attempt { at, ballot, undo: None });
+                    let ballot = self.propose(&reading, 0, ask);
+                    attempts.push(Attempt { at, ballot, undo: SmallVec::new() });
                     steps.push(Step::Ask(at, ballot));
                 }
-                Operation::Renew(_) | Operation::Release(_) => steps.push(Step::Plain(at)),
+                Operation::Renew(_) => steps.push(Step::Plain(at)),
+                Operation::Release(release) => {
+                    self.healing.end(&release.token);
+                    steps.push(Step::Plain(at));
+                }
             }
         }
         for round in 1.. {
-            let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), steps));
+            let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), care, steps));
             let outcome = self.round(call.clone()).await;
-            self.read_plain(&call, &outcome, &mut answers);
-            attempts = self.read_asks(&batch, &call, &outcome, attempts, round, &mut answers).await;
-            if attempts.is_empty() {
+            steps = self.read_plain(&call, &outcome, &mut answers);
+            attempts = self.read_asks(&call, &outcome, attempts, round, &mut answers).await;
+            if attempts.is_empty() && steps.is_empty() {
                 break;
             }
-            steps = Vec::with_capacity(attempts.len() * 2);
+            care = Care::Careful;
             for attempt in &attempts {
-                steps.extend(attempt.undo.map(|ballot| Step::Undo(attempt.at, ballot)));
+                steps.extend(attempt.undo.iter().map(|ballot| Step::Undo(attempt.at, *ballot)));
                 steps.push(Step::Ask(attempt.at, attempt.ballot));
             }
         }
@@ -206,14 +178,19 @@ impl Client {
         call: &Arc<Call>,
         outcome: &Outcome,
         to: &mut [Option<Answer>],
-    ) {
+    ) -> Vec<Step> {
+        let mut again = Vec::new();
         for (place, step) in call.steps.iter().enumerate() {
             let Step::Plain(at) = step else { continue };
+            if let Some(Verdict::Renewed(Kept::Odd) | Verdict::Released(Kept::Odd)) =
+                outcome.verdicts[place]
+            {
+                again.push(step.clone());
+                continue;
+            }
             to[*at] = Some(match (&call.batch[*at], &outcome.verdicts[place]) {
                 (Operation::Renew(renew), Some(Verdict::Renewed(Kept::Done))) => {
-                    if heal::is_needed(&outcome.votes[place]) {
-                        self.heal(renew);
-                    }
+                    self.heal(renew, heal::free_at(outcome, place));
                     let ttl = self.config.drift.validity(renew.ttl);
                     let evidence = Evidence::ThisRequest;
                     Ok(Reply::Renewed(Renewal { ttl, evidence, waiters: 0, block: None }))
@@ -229,12 +206,12 @@ impl Client {
                 _ => Err(self.too_few(&outcome.absences, doubt(outcome.in_doubt))),
             });
         }
+        again
     }
 
     /// Answers asks that are decided, takes back what came of those that failed, and gives those that go on a new ballot.
     async fn read_asks(
         self: &Arc<Self>,
-        batch: &Arc<Batch>,
         call: &Arc<Call>,
         outcome: &Outcome,
         attempts: Vec<Attempt>,
@@ -244,11 +221,12 @@ impl Client {
         let places = call.steps.iter().enumerate();
         let mut places =
             places.filter(|(_, step)| matches!(step, Step::Ask(..))).map(|(place, _)| place);
+        let reading = self.reading();
         let (mut again, mut undo, mut too_few) = (Vec::new(), Vec::new(), Vec::new());
         let mut rivals = 0;
         for attempt in attempts {
             let place = places.next().expect("BUG: every attempt has its step");
-            let Operation::Ask(ask) = &batch[attempt.at] else { unreachable!("BUG: an ask") };
+            let Operation::Ask(ask) = &call.batch[attempt.at] else { unreachable!("BUG: an ask") };
             let verdict = match &outcome.verdicts[place] {
                 Some(Verdict::Asked(verdict)) => verdict,
                 _ => &Asked::TooFew,
@@ -259,7 +237,7 @@ impl Client {
             }
             let goes_on = round < ROUNDS_MAX
                 && match verdict {
-                    Asked::Low(_) => true,
+                    Asked::Low(_) | Asked::Odd => true,
                     Asked::Split(_) => ask.if_busy == IfBusy::Tell,
                     _ => false,
                 };
@@ -272,11 +250,13 @@ impl Client {
                     }
                     _ => 0,
                 };
-                let ballot = self.propose(above.max(self.highest_floor()), ask);
-                again.push(Attempt { at: attempt.at, ballot, undo: Some(attempt.ballot) });
+                let ballot = self.propose(&reading, above, ask);
+                let undo = granted_under(&attempt, &outcome.votes[place]);
+                again.push(Attempt { at: attempt.at, ballot, undo });
                 continue;
             }
-            undo.push(Step::Undo(attempt.at, attempt.ballot));
+            let granted = granted_under(&attempt, &outcome.votes[place]);
+            undo.extend(granted.into_iter().map(|ballot| Step::Undo(attempt.at, ballot)));
             match verdict {
                 Asked::TooFew => too_few.push(attempt.at),
                 verdict => to[attempt.at] = Some(Ok(self.refusal(ask, verdict))),
@@ -284,13 +264,13 @@ impl Client {
         }
         if rivals > 0 {
             // Those of the others that gave up are taken back meanwhile, so this must not wait for them to be asked again.
-            let undo = again
-                .iter()
-                .filter_map(|attempt| attempt.undo.map(|ballot| Step::Undo(attempt.at, ballot)));
-            self.take_back(batch, undo.collect(), &outcome.sent).await;
+            let undo = again.iter().flat_map(|attempt: &Attempt| {
+                attempt.undo.iter().map(|ballot| Step::Undo(attempt.at, *ballot))
+            });
+            self.take_back(call, undo.collect(), &outcome.sent).await;
             tokio::time::sleep(self.pause(rivals)).await;
         }
-        let is_undone = self.take_back(batch, undo, &outcome.sent).await;
+        let is_undone = self.take_back(call, undo, &outcome.sent).await;
         for at in too_few {
             let kind = doubt(!is_undone);
             to[at] = Some(Err(self.too_few(&outcome.absences, kind)));
@@ -299,17 +279,11 @@ impl Client {
     }
 
     /// Takes attempts back at every node that was asked; says whether all of them were told.
-    async fn take_back(
-        self: &Arc<Self>,
-        batch: &Arc<Batch>,
-        undo: Vec<Step>,
-        sent: &[usize],
-    ) -> bool {
+    async fn take_back(self: &Arc<Self>, call: &Call, undo: Vec<Step>, sent: &[usize]) -> bool {
         if undo.is_empty() || sent.is_empty() {
             return true;
         }
-        let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), undo));
-        self.tell(call, sent).await == sent.len()
+        self.tell(Arc::new(call.with(undo)), sent).await == sent.len()
     }
 
     fn grant(&self, ask: &Ask, ballots: &Ballots) -> Grant {
@@ -343,7 +317,7 @@ impl Client {
             Asked::Split(rivals) => {
                 Reply::Busy(Standing { free_in: Some(self.pause(*rivals)), ..Standing::default() })
             }
-            Asked::Low(_) | Asked::Granted(_) | Asked::TooFew => {
+            Asked::Low(_) | Asked::Granted(_) | Asked::Odd | Asked::TooFew => {
                 Reply::Busy(Standing { free_in: Some(self.pause(2)), ..Standing::default() })
             }
         }
@@ -375,8 +349,8 @@ impl Client {
         };
         let waits = absent.iter().any(|(_, why)| matches!(why, Absence::Waits(_)));
         Error::new(kind, message).hint(if waits {
-            "wait, or turn persistence on (`appendonly yes`, `appendfsync always`); `?amnesia=trust` is for those who \
-             know that no lock was forgotten"
+            "wait; with `appendonly yes` and `appendfsync always` a node forgets nothing at its next restart; \
+             `?amnesia=trust` is for those who know that no lock was forgotten"
         } else {
             "nothing is granted without a majority; `leaseward doctor` looks at each node"
         })
@@ -387,6 +361,19 @@ impl Drop for Client {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// All ballots under which nodes have, or may have, granted an attempt that failed.
+fn granted_under(attempt: &Attempt, votes: &[Vote]) -> SmallVec<[Ballot; 1]> {
+    let mut ballots = smallvec![attempt.ballot];
+    for vote in votes {
+        if let Vote::Granted(granted) = vote {
+            ballots.extend(granted.iter().copied());
+        }
+    }
+    ballots.sort_unstable();
+    ballots.dedup();
+    ballots
 }
 
 fn doubt(in_doubt: bool) -> ErrorKind {
@@ -400,15 +387,15 @@ fn is_final(error: &Error) -> bool {
 
 fn member_all(
     me: &Weak<Client>,
-    nodes: &[Address],
+    config: &Config,
     dialler: &Arc<Dialler>,
     clock: &Arc<dyn Clock>,
 ) -> Vec<Arc<Member>> {
     let member = |(at, address): (usize, &Address)| {
-        let (hears, returns) = (me.clone(), me.clone());
+        let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
         let wiring = Arc::new(Wiring {
             dialler: dialler.clone(),
-            script: &SCRIPT,
+            scripts: vec![&*PLAIN, &*CAREFUL],
             handover: "auto",
             runtime: Handle::current(),
             has_waited: AtomicBool::new(false),
@@ -417,7 +404,11 @@ fn member_all(
                     client.hear(at, &info);
                 }
             }),
-            on_loss: Box::new(|| {}),
+            on_loss: Box::new(move || {
+                if let Some(client) = loses.upgrade() {
+                    client.members[at].lost();
+                }
+            }),
             on_return: Box::new(move || {
                 if let Some(client) = returns.upgrade() {
                     client.came_back(at);
@@ -425,7 +416,7 @@ fn member_all(
             }),
         });
         let node = Node::at(wiring, address.clone());
-        Arc::new(Member::new(address.clone(), node, clock.clone()))
+        Arc::new(Member::new(address.clone(), node, clock.clone(), config.max_ttl))
     };
-    nodes.iter().enumerate().map(member).collect()
+    config.nodes.iter().enumerate().map(member).collect()
 }

@@ -16,7 +16,7 @@ const PORT: u16 = 6379;
 /// How long one node may take before the others decide without it: far above what a healthy one needs, far below a TTL.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a node may be silent before its connection counts as dead.
+/// How long a node may be silent before its connection counts as dead; longer if it may take longer.
 const DEAD_AFTER: Duration = Duration::from_secs(1);
 
 /// The longest lease, which is how long a node that lost its memory does not vote.
@@ -96,6 +96,7 @@ impl Config {
         let tls_base = if url.scheme == "redlocks" { "rediss" } else { "redis" };
         let db = url.setting("db").unwrap_or(path);
         let prefix = url.setting("prefix").unwrap_or("lock:").to_owned();
+        let timeout = duration(url, "timeout")?.unwrap_or(TIMEOUT);
         let node = NodeConfig {
             scheme: url.scheme.clone(),
             topology: Topology::One(nodes[0].clone()),
@@ -105,14 +106,15 @@ impl Config {
             tls: redis::tls(url, tls_base)?,
             prefix: prefix.clone(),
             handover: "auto",
-            timeout: DEAD_AFTER,
+            // What an attempt that took too long was granted is taken back over the same connection.
+            timeout: DEAD_AFTER.max(timeout * 2),
             strong: None,
         };
         Ok(Self {
             nodes,
             prefix,
             drift: drift(url)?,
-            timeout: duration(url, "timeout")?.unwrap_or(TIMEOUT),
+            timeout,
             retry: duration(url, "retry")?.unwrap_or(RETRY),
             max_ttl: duration(url, "max_ttl")?.unwrap_or(MAX_TTL),
             amnesia: amnesia(url)?,

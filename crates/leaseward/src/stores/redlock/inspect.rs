@@ -8,7 +8,7 @@ use super::{
     client::Client,
     member::Absence,
     votes::{Reply, Shown},
-    wire::{By, Call, Step},
+    wire::{By, Call, Care, Step},
 };
 use crate::{
     Error, ErrorKind, Name,
@@ -91,14 +91,14 @@ impl Client {
         steps: Vec<Step>,
         read: impl Fn(Reply) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let call = Arc::new(Call::new(self.prefix.clone(), Arc::default(), steps));
+        let call = Arc::new(Call::new(self.prefix.clone(), Arc::default(), Care::Careful, steps));
         let asked = join_all(self.members.iter().map(async |member| {
             let voter = member.voter(&self.config)?;
             let command = Arc::new(call.command(By::Hash, voter.floor_us));
             let asking = member.clone().call(voter.link, command, call.clone(), voter.floor_us);
             match tokio::time::timeout(self.config.timeout, asking).await {
                 Ok(reply) => reply.map_err(Absence::Lost),
-                Err(_) => Err(Absence::Lost(late())),
+                Err(_) => Err(Absence::Late(self.config.timeout)),
             }
         }))
         .await;
@@ -175,8 +175,4 @@ async fn scan_one(
         }
     }
     Ok(keys)
-}
-
-fn late() -> Error {
-    Error::new(ErrorKind::Indeterminate, "did not answer in time")
 }

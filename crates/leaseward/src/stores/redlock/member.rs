@@ -1,14 +1,16 @@
 //! One node of the quorum: its connection, its clock, its right to vote.
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use redis::Value;
 
 use super::{
@@ -18,7 +20,7 @@ use super::{
     wire::{By, Call},
 };
 use crate::{
-    Error,
+    Error, ErrorKind,
     clock::Clock,
     stores::redis::{
         config::Address,
@@ -36,15 +38,37 @@ pub(super) struct Member {
     pub(super) address: Address,
     pub(super) node: Arc<Node>,
     clock: Arc<dyn Clock>,
+    max_ttl: Duration,
     /// By how much its clock is ahead of ours, in microseconds.
     ahead_us: AtomicI64,
+    /// What it has not been told because the connection broke.
+    owed: Mutex<Owed>,
+    /// Whether there is anything of that.
+    owes: AtomicBool,
+    /// Held while it is told.
+    pub(super) paying: tokio::sync::Mutex<()>,
 }
+
+/// What was given or taken back while a node was away. It may have kept it, and would keep others out until the TTL ends:
+/// so it is told with the next connection, before anything else is (rule R16): an attempt that is taken back later than its
+/// token is granted anew would take that.
+#[derive(Debug, Default)]
+struct Owed {
+    calls: VecDeque<Arc<Call>>,
+    /// When the last connection was lost. What it had then has run out after the longest TTL.
+    lost: Option<Instant>,
+}
+
+/// How many calls are kept for a node: whatever is forgotten ends with its TTL.
+const OWED_MAX: usize = 256;
 
 /// Why a node does not vote.
 #[derive(Debug)]
 pub(super) enum Absence {
     /// It cannot be reached, or did not answer.
     Lost(Error),
+    /// It did not answer within so long.
+    Late(Duration),
     /// It may have lost its memory, and does not vote for so long yet.
     Waits(Duration),
 }
@@ -53,6 +77,7 @@ impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(error) => write!(f, "{error}"),
+            Self::Late(after) => write!(f, "no answer within {} ms", after.as_millis()),
             Self::Waits(left) => {
                 let seconds = left.as_millis().div_ceil(1000);
                 write!(f, "may have lost its memory and does not vote for {seconds} s yet")
@@ -69,8 +94,15 @@ pub(super) struct Voter {
 }
 
 impl Member {
-    pub(super) fn new(address: Address, node: Arc<Node>, clock: Arc<dyn Clock>) -> Self {
-        Self { address, node, clock, ahead_us: AtomicI64::new(UNKNOWN) }
+    pub(super) fn new(
+        address: Address,
+        node: Arc<Node>,
+        clock: Arc<dyn Clock>,
+        max_ttl: Duration,
+    ) -> Self {
+        let (ahead_us, owed) = (AtomicI64::new(UNKNOWN), Mutex::default());
+        let (owes, paying) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        Self { address, node, clock, max_ttl, ahead_us, owed, owes, paying }
     }
 
     /// The connection, if this node may vote now.
@@ -94,6 +126,43 @@ impl Member {
             ago,
         };
         amnesia::right(&life, config.amnesia, config.max_ttl, config.skew)
+    }
+
+    /// The connection was lost.
+    pub(super) fn lost(&self) {
+        self.owed.lock().lost = Some(Instant::now());
+    }
+
+    /// Keeps what a call that was not sent gives or takes back for the next connection.
+    pub(super) fn owe(&self, call: &Arc<Call>) {
+        self.keep(call.giving_back());
+    }
+
+    fn keep(&self, call: Option<Arc<Call>>) {
+        let mut owed = self.owed.lock();
+        let is_over = owed.lost.is_none_or(|lost| lost.elapsed() > self.max_ttl);
+        let Some(call) = call.filter(|_| !is_over) else { return };
+        if owed.calls.len() == OWED_MAX {
+            owed.calls.pop_front();
+        }
+        owed.calls.push_back(call);
+        self.owes.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether something was kept, and there is a connection now.
+    pub(super) fn can_pay(&self) -> bool {
+        self.owes.load(Ordering::SeqCst) && self.node.link().is_ok()
+    }
+
+    /// What was kept.
+    pub(super) fn owed(&self) -> VecDeque<Arc<Call>> {
+        std::mem::take(&mut self.owed.lock().calls)
+    }
+
+    /// It has been told.
+    pub(super) fn paid(&self) {
+        let owed = self.owed.lock();
+        self.owes.store(!owed.calls.is_empty(), Ordering::SeqCst);
     }
 
     /// Takes what it said of its clock just now.
@@ -130,7 +199,12 @@ impl Member {
         {
             outcome = link.command(&call.command(By::Text, floor_us)).await;
         }
-        self.read(&link, outcome)
+        let reply = self.read(&link, outcome);
+        if reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
+            // Releases only: their tokens are dead. By now the token of an attempt may have asked again, and have it.
+            self.keep(call.releasing());
+        }
+        reply
     }
 
     fn read(&self, link: &Link, outcome: Result<Value, redis::RedisError>) -> Result<Reply, Error> {
@@ -146,7 +220,9 @@ impl Member {
                 return Err(why);
             }
         };
-        self.hear_clock(reply.clock_us);
+        if let Some(clock_us) = reply.clock_us {
+            self.hear_clock(clock_us);
+        }
         Ok(reply)
     }
 }

@@ -15,6 +15,7 @@ use futures_util::{
 
 use super::{
     client::Client,
+    heal,
     member::Absence,
     quorum::{Asked, Kept, Quorum, Vote},
     votes::Reply,
@@ -34,8 +35,10 @@ pub(super) enum Verdict {
 pub(super) struct Outcome {
     /// For each step, in order; `None` for what is not decided by votes.
     pub(super) verdicts: Vec<Option<Verdict>>,
-    /// For each step, what was voted.
+    /// For each step, what was voted, in the order in which nodes were heard.
     pub(super) votes: Vec<Vec<Vote>>,
+    /// Which nodes these were.
+    pub(super) heard: Vec<usize>,
     /// Why nodes did not vote.
     pub(super) absences: Vec<(usize, Absence)>,
     /// Which nodes were sent the call, and have not refused it since.
@@ -51,6 +54,9 @@ impl Client {
     /// take. Those who answer later are heard in the background.
     pub(super) async fn round(self: &Arc<Self>, call: Arc<Call>) -> Outcome {
         let mut tally = Tally::new(self.quorum, &call);
+        for at in 0..self.members.len() {
+            self.pay(at).await;
+        }
         let mut pending = self.send(&call, &mut tally);
         let begun = Instant::now();
         for (at, answer) in start(&mut pending).await {
@@ -65,7 +71,7 @@ impl Client {
                     Poll::Pending => over.as_mut().poll(context).map(|()| None),
                 });
                 let Some((at, answer)) = next.await else {
-                    tally.give_up(&call);
+                    tally.give_up(&call, self.config.timeout);
                     break;
                 };
                 tally.hear(self, &call, at, answer);
@@ -75,7 +81,17 @@ impl Client {
         }
         tally.outcome.in_doubt |= !pending.is_empty();
         if !pending.is_empty() {
-            self.spawn(async move { while pending.next().await.is_some() {} });
+            let renewed = heal::renewed(&tally.outcome);
+            let client = self.clone();
+            self.spawn(async move {
+                while let Some((at, answer)) = pending.next().await {
+                    if let Ok(reply) = answer
+                        && !renewed.is_empty()
+                    {
+                        client.heal_late(&call, &renewed, at, reply);
+                    }
+                }
+            });
         }
         tally.outcome
     }
@@ -93,6 +109,9 @@ impl Client {
             let voter = match member.voter(&self.config) {
                 Ok(voter) => voter,
                 Err(absence) => {
+                    if matches!(absence, Absence::Lost(_)) {
+                        member.owe(call);
+                    }
                     tally.absent(at, absence);
                     continue;
                 }
@@ -112,13 +131,37 @@ impl Client {
         pending
     }
 
+    /// Tells a node what it has not been told, before anything else is sent to it.
+    pub(super) async fn pay(self: &Arc<Self>, at: usize) {
+        let member = &self.members[at];
+        if !member.can_pay() {
+            return;
+        }
+        // Others wait until it is sent.
+        let _turn = member.paying.lock().await;
+        for call in member.owed() {
+            self.tell_now(call, &[at]).await;
+        }
+        member.paid();
+    }
+
     /// Sends a call to some nodes before this returns, and hears nobody. Answers to how many it went out.
     pub(super) async fn tell(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
+        for at in to {
+            self.pay(*at).await;
+        }
+        self.tell_now(call, to).await
+    }
+
+    async fn tell_now(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
         let mut pending = FuturesUnordered::new();
         for at in to {
             let member = &self.members[*at];
             // Whether it may vote does not matter: something is taken back.
-            let Ok(link) = member.node.link() else { continue };
+            let Ok(link) = member.node.link() else {
+                member.owe(&call);
+                continue;
+            };
             let command = Arc::new(call.command(By::Hash, 0));
             pending.push(member.clone().call(link, command, call.clone(), 0).boxed());
         }
@@ -166,6 +209,7 @@ impl Tally {
         let outcome = Outcome {
             verdicts: (0..steps).map(|_| None).collect(),
             votes: (0..steps).map(|_| Vec::new()).collect(),
+            heard: Vec::new(),
             absences: Vec::new(),
             sent: Vec::new(),
             in_doubt: false,
@@ -179,6 +223,7 @@ impl Tally {
 
     fn absent(&mut self, at: usize, why: Absence) {
         self.outcome.absences.push((at, why));
+        self.outcome.heard.push(at);
         for votes in &mut self.outcome.votes {
             votes.push(Vote::Absent);
         }
@@ -197,6 +242,7 @@ impl Tally {
                 return self.absent(at, Absence::Lost(error));
             }
         };
+        self.outcome.heard.push(at);
         let mut broken = None;
         for (step, votes) in call.steps.iter().zip(&mut self.outcome.votes) {
             let vote = match &broken {
@@ -219,7 +265,9 @@ impl Tally {
     }
 
     /// Nobody is waited for any longer.
-    fn give_up(&mut self, call: &Call) {
+    fn give_up(&mut self, call: &Call, after: Duration) {
+        let silent = self.outcome.sent.iter().filter(|at| !self.outcome.heard.contains(at));
+        self.outcome.absences.extend(silent.map(|at| (*at, Absence::Late(after))));
         for votes in &mut self.outcome.votes {
             // Whoever has not been heard is absent.
             let missing = self.quorum.nodes() - votes.len().min(self.quorum.nodes());
@@ -253,7 +301,9 @@ fn is_voted_on(step: &Step) -> bool {
 
 fn operation<'a>(call: &'a Call, step: &Step) -> Option<&'a Operation> {
     match step {
-        Step::Ask(at, _) | Step::Plain(at) | Step::Undo(at, _) => call.batch.get(*at),
+        Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
+            call.batch.get(*at)
+        }
         Step::Look(_) | Step::Break(..) => None,
     }
 }

@@ -71,15 +71,23 @@ impl Client {
                 }
             }
             // All of them may have changed.
-            _ => self.came_back(at),
+            _ => self.may_be_free_at(at),
         }
     }
 
     /// What happened at a node meanwhile is not known.
-    pub(super) fn came_back(self: &Arc<Self>, at: usize) {
+    fn may_be_free_at(self: &Arc<Self>, at: usize) {
         for name in self.watched.names() {
             self.free_at(&name, at);
         }
+    }
+
+    /// A node is connected, perhaps for the second time.
+    pub(super) fn came_back(self: &Arc<Self>, at: usize) {
+        // Whoever sends something first does this first, too; this is for when nobody does.
+        let client = self.clone();
+        self.spawn(async move { client.pay(at).await });
+        self.may_be_free_at(at);
     }
 
     fn free_at(self: &Arc<Self>, name: &Name, at: usize) {

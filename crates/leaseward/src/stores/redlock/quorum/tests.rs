@@ -28,6 +28,7 @@ fn on_ask() -> Vec<Vote> {
         busy("a"),
         busy("b"),
         Vote::Gone(LostReason::Broken),
+        Vote::Odd,
         Vote::Absent,
     ]
 }
@@ -39,6 +40,7 @@ fn on_lease(done: Vote) -> Vec<Vote> {
         not_yours(LostReason::Expired, true),
         not_yours(LostReason::NotOurs, false),
         not_yours(LostReason::Broken, false),
+        Vote::Odd,
         Vote::Absent,
     ]
 }
@@ -61,6 +63,7 @@ fn gist(asked: &Asked) -> &'static str {
         Asked::Busy(_) => "busy",
         Asked::Split(_) => "split",
         Asked::Gone(_) => "gone",
+        Asked::Odd => "odd",
         Asked::TooFew => "too few",
     }
 }
@@ -166,6 +169,7 @@ fn kept(kept: &Kept) -> &'static str {
     match kept {
         Kept::Done => "done",
         Kept::NotYours(_) => "not yours",
+        Kept::Odd => "odd",
         Kept::TooFew => "too few",
     }
 }
@@ -181,12 +185,20 @@ fn a_renewal_needs_a_majority_and_is_refused_when_there_can_be_none() {
             let expected = match (renewed * 2 > nodes, denied * 2 > nodes) {
                 (true, _) => "done",
                 (false, true) => "not yours",
+                (false, false) if has_odd(votes) => "odd",
                 (false, false) => "too few",
             };
             assert_eq!(kept(&last), expected, "{votes:?}");
             for heard in 0..nodes {
-                if let Some(early) = quorum.renewed(&votes[..heard]) {
-                    assert_eq!(kept(&early), kept(&last), "after {heard} of {votes:?}");
+                match quorum.renewed(&votes[..heard]) {
+                    None => {}
+                    // No decision, but another question; unless it was a yes.
+                    Some(Kept::Odd) => {
+                        assert_ne!(kept(&last), "done", "after {heard} of {votes:?}")
+                    }
+                    Some(early) => {
+                        assert_eq!(kept(&early), kept(&last), "after {heard} of {votes:?}");
+                    }
                 }
             }
         });
@@ -203,14 +215,23 @@ fn a_release_is_done_if_anybody_had_it_and_enough_were_heard() {
             let denied = count(votes, |vote| matches!(vote, Vote::NotYours { .. }));
             let expected = match (released, denied) {
                 (_, denied) if denied * 2 > nodes => "not yours",
+                (released, _) if released * 2 > nodes => "done",
+                _ if has_odd(votes) => "odd",
                 (released, denied) if (released + denied) * 2 < nodes => "too few",
                 (0, _) => "not yours",
                 _ => "done",
             };
             assert_eq!(kept(&last), expected, "{votes:?}");
             for heard in 0..nodes {
-                if let Some(early) = quorum.released(&votes[..heard]) {
-                    assert_eq!(kept(&early), kept(&last), "after {heard} of {votes:?}");
+                match quorum.released(&votes[..heard]) {
+                    None => {}
+                    // No decision, but another question; unless it was a yes.
+                    Some(Kept::Odd) => {
+                        assert_ne!(kept(&last), "done", "after {heard} of {votes:?}")
+                    }
+                    Some(early) => {
+                        assert_eq!(kept(&early), kept(&last), "after {heard} of {votes:?}");
+                    }
                 }
             }
         });
