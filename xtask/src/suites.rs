@@ -55,7 +55,9 @@ fn phase_of(package: &str, kind: &str, target: &str) -> Phase {
     match (package, kind) {
         ("leaseward-conformance", "test") => Phase::Cases,
         ("leaseward-cli" | "leaseward-testkit", "test") => Phase::Faults,
-        ("leaseward", "test") if target.starts_with("redis") => Phase::Faults,
+        ("leaseward", "test") if ["redis", "redlock"].iter().any(|of| target.starts_with(of)) => {
+            Phase::Faults
+        }
         _ => Phase::Rest,
     }
 }
