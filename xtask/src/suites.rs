@@ -55,9 +55,14 @@ fn phase_of(package: &str, kind: &str, target: &str) -> Phase {
     match (package, kind) {
         ("leaseward-conformance", "test") => Phase::Cases,
         ("leaseward-cli" | "leaseward-testkit", "test") => Phase::Faults,
-        ("leaseward", "test") if target.starts_with("redis") => Phase::Faults,
+        ("leaseward", "test") if has_servers(target) => Phase::Faults,
         _ => Phase::Rest,
     }
+}
+
+/// Whether a test program of the library starts servers of a store.
+fn has_servers(target: &str) -> bool {
+    ["redis_", "redlock_"].iter().any(|store| target.starts_with(store))
 }
 
 const ALL: [&str; 2] = ["--workspace", "--all-features"];
@@ -124,5 +129,13 @@ mod tests {
         let line = "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 7 filtered out; finished in 0.1s\n";
         assert_eq!(Count::read(line), Some(Count { passed: 3, failed: 1, ignored: 2 }));
         assert_eq!(Count::read("test it ... ok"), None);
+    }
+
+    #[test]
+    fn what_starts_servers_counts_as_faults() {
+        for target in ["redis_store", "redis_interop", "redlock_store", "redlock_interop"] {
+            assert_eq!(phase_of("leaseward", "test", target), Phase::Faults, "{target}");
+        }
+        assert_eq!(phase_of("leaseward", "test", "sqlite_store"), Phase::Rest);
     }
 }

@@ -13,6 +13,7 @@ mod events;
 mod handles;
 mod kill;
 mod redis;
+mod redlock;
 mod run;
 mod secrets;
 mod settings;

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use super::{
     ballot,
     config::Config,
-    heal::{self, Healing},
+    heal::{self, Renewals},
     member::{Absence, Member},
     quorum::{Asked, Ballot, Ballots, Kept, Quorum, Vote},
     round::{Outcome, Verdict},
@@ -53,7 +53,7 @@ pub(super) struct Client {
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
     pub(super) watched: Watched,
-    pub(super) healing: Healing,
+    pub(super) renewals: Arc<Renewals>,
     runtime: Handle,
 }
 
@@ -82,7 +82,7 @@ impl Client {
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
-            healing: Healing::default(),
+            renewals: Arc::default(),
             runtime: Handle::current(),
             config,
         });
@@ -95,8 +95,8 @@ impl Client {
             }
         }
         // What no retry mends, a wrong password above all, is told at once.
-        if let Some((_, error)) = failures.iter().find(|(_, error)| is_final(error)) {
-            return Err(error.duplicate());
+        if let Some((member, error)) = failures.iter().find(|(_, error)| is_final(error)) {
+            return Err(named(&member.address, error));
         }
         if this.members.len() - failures.len() < this.quorum.needed() {
             let absences = failures.into_iter().map(|(member, error)| {
@@ -157,6 +157,7 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
+        let mut under_way = self.renewals.begin(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
         let floor = self.highest_floor();
@@ -171,13 +172,14 @@ impl Client {
                 }
                 Operation::Renew(_) => steps.push(Step::Plain(at)),
                 Operation::Release(release) => {
-                    self.healing.end(&release.token);
+                    self.renewals.give_back(&release.token);
                     steps.push(Step::Plain(at));
                 }
             }
         }
         for round in 1.. {
-            let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), steps));
+            let call = Call::new(self.prefix.clone(), batch.clone(), steps);
+            let call = Arc::new(call.with(under_way.take()));
             let outcome = self.round(call.clone()).await;
             self.read_plain(&call, &outcome, &mut answers);
             attempts = self.read_asks(&batch, &call, &outcome, attempts, round, &mut answers).await;
@@ -359,7 +361,10 @@ impl Client {
         absent.dedup_by_key(|(at, _)| *at);
         let list: Vec<_> = absent
             .iter()
-            .map(|(at, why)| format!("{} ({why})", self.members[*at].address))
+            .map(|(at, why)| {
+                let address = &self.members[*at].address;
+                format!("{address} ({})", why.at(address))
+            })
             .collect();
         let (needed, nodes) = (self.quorum.needed(), self.members.len());
         let message = match list.as_slice() {
@@ -374,7 +379,7 @@ impl Client {
             "wait; with `appendonly yes` and `appendfsync always` a node forgets nothing at its next restart; \
              `?amnesia=trust` is for those who know that no lock was forgotten"
         } else {
-            "nothing is granted without a majority; `leaseward doctor` looks at each node"
+            "nothing is granted without a majority: bring nodes back, or check that this machine reaches them"
         })
     }
 }
@@ -400,6 +405,19 @@ fn granted_under(attempt: &Attempt, votes: &[Vote]) -> SmallVec<[Ballot; 1]> {
 
 fn doubt(in_doubt: bool) -> ErrorKind {
     if in_doubt { ErrorKind::Indeterminate } else { ErrorKind::Unavailable }
+}
+
+/// An error of one node, with its address.
+fn named(address: &Address, error: &Error) -> Error {
+    let at = address.to_string();
+    if error.message().contains(&at) {
+        return error.duplicate();
+    }
+    let named = Error::new(error.kind(), format!("{at}: {}", error.message()));
+    match error.hint_text() {
+        Some(hint) => named.hint(hint),
+        None => named,
+    }
 }
 
 /// Whether connecting again could not help.

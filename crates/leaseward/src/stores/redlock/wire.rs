@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use redis::Cmd;
 
-use super::{quorum::Ballot, script::SCRIPT};
+use super::{heal::UnderWay, quorum::Ballot, script::SCRIPT};
 use crate::{
     Mode, Name, Token,
     store::{Ask, Batch, Operation},
@@ -31,6 +31,8 @@ pub(super) struct Call {
     pub(super) batch: Arc<Batch>,
     pub(super) steps: Vec<Step>,
     prefix: Arc<str>,
+    /// Ends once the last node has answered.
+    _under_way: Option<UnderWay>,
 }
 
 /// How the script is named.
@@ -42,7 +44,12 @@ pub(super) enum By {
 
 impl Call {
     pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, steps: Vec<Step>) -> Self {
-        Self { batch, steps, prefix }
+        Self { batch, steps, prefix, _under_way: None }
+    }
+
+    /// With the renewals that are part of it.
+    pub(super) fn with(self, under_way: Option<UnderWay>) -> Self {
+        Self { _under_way: under_way, ..self }
     }
 
     /// The part of it that gives or takes back what a node may have: it may be sent at any time, and again.
