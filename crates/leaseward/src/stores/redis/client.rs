@@ -273,7 +273,7 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
     let (hears, returns) = (me.clone(), me.clone());
     Arc::new(Wiring {
         dialler: Arc::new(dialler),
-        script: &SCRIPT,
+        scripts: vec![&*SCRIPT],
         handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),
@@ -295,7 +295,7 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
 fn wire_up_lines(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
     Arc::new(Wiring {
         dialler: Arc::new(dialler),
-        script: &SCRIPT,
+        scripts: vec![&*SCRIPT],
         handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),

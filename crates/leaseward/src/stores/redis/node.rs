@@ -39,7 +39,7 @@ const RETRY_LAST: Duration = Duration::from_secs(2);
 pub(in crate::stores) struct Wiring {
     pub(in crate::stores) dialler: Arc<Dialler>,
     /// What every connection loads, so that it can be called by its hash.
-    pub(in crate::stores) script: &'static Script,
+    pub(in crate::stores) scripts: Vec<&'static Script>,
     /// `auto`, `always` or `never`.
     pub(in crate::stores) handover: &'static str,
     pub(in crate::stores) runtime: Handle,
@@ -237,7 +237,9 @@ impl Node {
             .await
             .map_err(|error| error::of_connecting(&error, &address.to_string()))?;
         let sender = self.sender.clone();
-        let link = read_setup(connection, address, sender, generation, subscribes, &answers)?;
+        let scripts = self.wiring.scripts.len();
+        let link =
+            read_setup(connection, address, sender, generation, subscribes, scripts, &answers)?;
         if let Some(before) = before {
             end_old(&link, before).await;
         }
@@ -249,7 +251,9 @@ impl Node {
         let mut setup = redis::pipe();
         setup.cmd("CLIENT").arg("ID");
         setup.cmd("CLIENT").arg("SETNAME").arg(&self.wiring.dialler.name);
-        setup.cmd("SCRIPT").arg("LOAD").arg(&self.wiring.script.text);
+        for script in &self.wiring.scripts {
+            setup.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+        }
         for question in probe::questions() {
             setup.add_command(question);
         }
@@ -273,8 +277,8 @@ pub(in crate::stores) fn subscribe(sender: &Sender) -> Cmd {
     subscribe
 }
 
-/// How many answers of the setup come before those of the probe.
-const BEFORE_PROBE: usize = 3;
+/// How many answers of the setup come before those of the scripts, which come before those of the probe.
+const BEFORE_SCRIPTS: usize = 2;
 
 fn read_setup(
     connection: MultiplexedConnection,
@@ -282,6 +286,7 @@ fn read_setup(
     sender: Sender,
     generation: u64,
     subscribes: bool,
+    scripts: usize,
     answers: &[Value],
 ) -> Result<Link, Error> {
     let id = match &answers[0] {
@@ -289,12 +294,15 @@ fn read_setup(
         _ => -1,
     };
     let end = answers.len() - usize::from(subscribes);
-    let probe = Probe::read(&answers[BEFORE_PROBE..end]);
+    let (loaded, asked) = answers[BEFORE_SCRIPTS..end].split_at(scripts);
+    let probe = Probe::read(asked);
     // What it is comes first: a Sentinel does not know scripts either, but that is not what is wrong.
     probe.check(&address)?;
-    if let Value::ServerError(refusal) = &answers[2] {
-        let error: RedisError = refusal.clone().into();
-        return Err(error::of_connecting(&error, &address.to_string()));
+    for answer in loaded {
+        if let Value::ServerError(refusal) = answer {
+            let error: RedisError = refusal.clone().into();
+            return Err(error::of_connecting(&error, &address.to_string()));
+        }
     }
     let is_subscribed = subscribes && !matches!(answers[end], Value::ServerError(_));
     Ok(Link {

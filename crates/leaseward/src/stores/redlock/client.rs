@@ -13,15 +13,14 @@ use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use super::{
-    ballot,
     config::Config,
     heal::{self, Renewals},
     member::{Absence, Member},
     quorum::{Asked, Ballot, Ballots, Kept, Quorum, Vote},
     round::{Outcome, Verdict},
-    script::SCRIPT,
+    script::{CAREFUL, PLAIN},
     watch::Watched,
-    wire::{Call, Step},
+    wire::{Call, Care, Step},
 };
 use crate::{
     Block, Error, ErrorKind, Fence,
@@ -48,7 +47,9 @@ pub(super) struct Client {
     pub(super) members: Vec<Arc<Member>>,
     pub(super) clock: Arc<dyn Clock>,
     /// The newest fence given out, as far as this client knows.
-    newest: AtomicU64,
+    pub(super) newest: AtomicU64,
+    /// The last ballot that was proposed above the nodes' floor, while the clock had not reached it.
+    pub(super) risen: AtomicU64,
     /// What a round takes lately, in microseconds.
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
@@ -79,6 +80,7 @@ impl Client {
             members: member_all(me, &config, &dialler, &context.clock),
             clock: context.clock.clone(),
             newest: AtomicU64::new(0),
+            risen: AtomicU64::new(0),
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
@@ -129,44 +131,18 @@ impl Client {
         }
     }
 
-    /// How far the newest fence is ahead of the clock.
-    pub(super) fn fence_lead(&self) -> Option<Duration> {
-        let newest = self.newest.load(Ordering::Relaxed);
-        let ahead = self.nodes_ahead_us().unwrap_or(0);
-        let clock_us = self.clock.wall_us().saturating_add_signed(ahead);
-        (newest > 0).then(|| Duration::from_micros(newest.saturating_sub(clock_us)))
-    }
-
-    fn nodes_ahead_us(&self) -> Option<i64> {
-        self.members.iter().filter_map(|member| member.ahead_us()).max()
-    }
-
-    /// A ballot above a number, for a block of this size.
-    fn propose(&self, above: u64, ask: &Ask) -> Ballot {
-        let first = ballot::propose(self.clock.wall_us(), self.nodes_ahead_us(), above);
-        Ballot { first, last: first + u64::from(ask.block.max(1)) - 1 }
-    }
-
-    /// The highest floor of the nodes: with a ballot above it none refuses for that.
-    fn highest_floor(&self) -> u64 {
-        let floors = self
-            .members
-            .iter()
-            .filter_map(|member| member.voter(&self.config).ok().map(|voter| voter.floor_us));
-        floors.max().unwrap_or(0)
-    }
-
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        let mut under_way = self.renewals.begin(&batch);
+        let under_way = self.renewals.begin(&batch).map(Arc::new);
+        let mut care = Care::of(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        let floor = self.highest_floor();
+        let reading = self.reading();
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut steps = Vec::with_capacity(batch.len());
         for (at, operation) in batch.iter().enumerate() {
             match operation {
                 Operation::Ask(ask) => {
-                    let ballot = self.propose(floor, ask);
+                    let ballot = self.propose(&reading, 0, ask);
                     attempts.push(Attempt { at, ballot, undo: SmallVec::new() });
                     steps.push(Step::Ask(at, ballot));
                 }
@@ -178,15 +154,15 @@ impl Client {
             }
         }
         for round in 1.. {
-            let call = Call::new(self.prefix.clone(), batch.clone(), steps);
-            let call = Arc::new(call.with(under_way.take()));
+            let call = Call::new(self.prefix.clone(), batch.clone(), care, steps);
+            let call = Arc::new(call.during(under_way.clone()));
             let outcome = self.round(call.clone()).await;
-            self.read_plain(&call, &outcome, &mut answers);
-            attempts = self.read_asks(&batch, &call, &outcome, attempts, round, &mut answers).await;
-            if attempts.is_empty() {
+            steps = self.read_plain(&call, &outcome, &mut answers);
+            attempts = self.read_asks(&call, &outcome, attempts, round, &mut answers).await;
+            if attempts.is_empty() && steps.is_empty() {
                 break;
             }
-            steps = Vec::with_capacity(attempts.len() * 2);
+            care = Care::Careful;
             for attempt in &attempts {
                 steps.extend(attempt.undo.iter().map(|ballot| Step::Undo(attempt.at, *ballot)));
                 steps.push(Step::Ask(attempt.at, attempt.ballot));
@@ -204,9 +180,16 @@ impl Client {
         call: &Arc<Call>,
         outcome: &Outcome,
         to: &mut [Option<Answer>],
-    ) {
+    ) -> Vec<Step> {
+        let mut again = Vec::new();
         for (place, step) in call.steps.iter().enumerate() {
             let Step::Plain(at) = step else { continue };
+            if let Some(Verdict::Renewed(Kept::Odd) | Verdict::Released(Kept::Odd)) =
+                outcome.verdicts[place]
+            {
+                again.push(step.clone());
+                continue;
+            }
             to[*at] = Some(match (&call.batch[*at], &outcome.verdicts[place]) {
                 (Operation::Renew(renew), Some(Verdict::Renewed(Kept::Done))) => {
                     self.heal(renew, heal::free_at(outcome, place));
@@ -225,12 +208,12 @@ impl Client {
                 _ => Err(self.too_few(&outcome.absences, doubt(outcome.in_doubt))),
             });
         }
+        again
     }
 
     /// Answers asks that are decided, takes back what came of those that failed, and gives those that go on a new ballot.
     async fn read_asks(
         self: &Arc<Self>,
-        batch: &Arc<Batch>,
         call: &Arc<Call>,
         outcome: &Outcome,
         attempts: Vec<Attempt>,
@@ -240,11 +223,12 @@ impl Client {
         let places = call.steps.iter().enumerate();
         let mut places =
             places.filter(|(_, step)| matches!(step, Step::Ask(..))).map(|(place, _)| place);
+        let reading = self.reading();
         let (mut again, mut undo, mut too_few) = (Vec::new(), Vec::new(), Vec::new());
         let mut rivals = 0;
         for attempt in attempts {
             let place = places.next().expect("BUG: every attempt has its step");
-            let Operation::Ask(ask) = &batch[attempt.at] else { unreachable!("BUG: an ask") };
+            let Operation::Ask(ask) = &call.batch[attempt.at] else { unreachable!("BUG: an ask") };
             let verdict = match &outcome.verdicts[place] {
                 Some(Verdict::Asked(verdict)) => verdict,
                 _ => &Asked::TooFew,
@@ -255,7 +239,7 @@ impl Client {
             }
             let goes_on = round < ROUNDS_MAX
                 && match verdict {
-                    Asked::Low(_) => true,
+                    Asked::Low(_) | Asked::Odd => true,
                     Asked::Split(_) => ask.if_busy == IfBusy::Tell,
                     _ => false,
                 };
@@ -268,7 +252,7 @@ impl Client {
                     }
                     _ => 0,
                 };
-                let ballot = self.propose(above.max(self.highest_floor()), ask);
+                let ballot = self.propose(&reading, above, ask);
                 let undo = granted_under(&attempt, &outcome.votes[place]);
                 again.push(Attempt { at: attempt.at, ballot, undo });
                 continue;
@@ -285,10 +269,10 @@ impl Client {
             let undo = again.iter().flat_map(|attempt: &Attempt| {
                 attempt.undo.iter().map(|ballot| Step::Undo(attempt.at, *ballot))
             });
-            self.take_back(batch, undo.collect(), &outcome.sent).await;
+            self.take_back(call, undo.collect(), &outcome.sent).await;
             tokio::time::sleep(self.pause(rivals)).await;
         }
-        let is_undone = self.take_back(batch, undo, &outcome.sent).await;
+        let is_undone = self.take_back(call, undo, &outcome.sent).await;
         for at in too_few {
             let kind = doubt(!is_undone);
             to[at] = Some(Err(self.too_few(&outcome.absences, kind)));
@@ -297,17 +281,11 @@ impl Client {
     }
 
     /// Takes attempts back at every node that was asked; says whether all of them were told.
-    async fn take_back(
-        self: &Arc<Self>,
-        batch: &Arc<Batch>,
-        undo: Vec<Step>,
-        sent: &[usize],
-    ) -> bool {
+    async fn take_back(self: &Arc<Self>, call: &Call, undo: Vec<Step>, sent: &[usize]) -> bool {
         if undo.is_empty() || sent.is_empty() {
             return true;
         }
-        let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), undo));
-        self.tell(call, sent).await == sent.len()
+        self.tell(Arc::new(call.with(undo)), sent).await == sent.len()
     }
 
     fn grant(&self, ask: &Ask, ballots: &Ballots) -> Grant {
@@ -341,7 +319,7 @@ impl Client {
             Asked::Split(rivals) => {
                 Reply::Busy(Standing { free_in: Some(self.pause(*rivals)), ..Standing::default() })
             }
-            Asked::Low(_) | Asked::Granted(_) | Asked::TooFew => {
+            Asked::Low(_) | Asked::Granted(_) | Asked::Odd | Asked::TooFew => {
                 Reply::Busy(Standing { free_in: Some(self.pause(2)), ..Standing::default() })
             }
         }
@@ -435,7 +413,7 @@ fn member_all(
         let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
         let wiring = Arc::new(Wiring {
             dialler: dialler.clone(),
-            script: &SCRIPT,
+            scripts: vec![&*PLAIN, &*CAREFUL],
             handover: "auto",
             runtime: Handle::current(),
             has_waited: AtomicBool::new(false),

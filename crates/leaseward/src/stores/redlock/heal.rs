@@ -17,7 +17,7 @@ use super::{
     quorum::{Kept, Vote},
     round::{Outcome, Verdict},
     votes::{Reply, Shown},
-    wire::{Call, Step},
+    wire::{Call, Care, Step},
 };
 use crate::{
     Token,
@@ -120,8 +120,9 @@ pub(super) fn free_at(outcome: &Outcome, place: usize) -> Vec<usize> {
     votes.filter(|(_, vote)| is_free(vote)).map(|(at, _)| *at).collect()
 }
 
+/// What is odd is looked at when it is put there.
 fn is_free(vote: &Vote) -> bool {
-    matches!(vote, Vote::NotYours { free: true, .. })
+    matches!(vote, Vote::Odd | Vote::NotYours { free: true, .. })
 }
 
 /// The places of renewals that a majority agreed to.
@@ -187,11 +188,13 @@ impl Client {
     async fn put(self: &Arc<Self>, renew: &Renew, shown: &Shown, at: &[usize]) {
         let batch = Arc::new(vec![Operation::Ask(ask_of(renew, shown))]);
         let steps = vec![Step::Heal(0, shown.ballot)];
-        self.tell(Arc::new(Call::new(self.prefix.clone(), batch.clone(), steps)), at).await;
+        let put = Call::new(self.prefix.clone(), batch.clone(), Care::Careful, steps);
+        self.tell(Arc::new(put), at).await;
         if self.renewals.is_given_back(&renew.token) {
             // Perhaps before it arrived.
             let steps = vec![Step::Undo(0, shown.ballot)];
-            self.tell(Arc::new(Call::new(self.prefix.clone(), batch, steps)), at).await;
+            self.tell(Arc::new(Call::new(self.prefix.clone(), batch, Care::Careful, steps)), at)
+                .await;
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
     client::Client,
     member::Absence,
     votes::{Reply, Shown},
-    wire::{By, Call, Step},
+    wire::{By, Call, Care, Step},
 };
 use crate::{
     Error, ErrorKind, Name,
@@ -91,7 +91,7 @@ impl Client {
         steps: Vec<Step>,
         read: impl Fn(Reply) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let call = Arc::new(Call::new(self.prefix.clone(), Arc::default(), steps));
+        let call = Arc::new(Call::new(self.prefix.clone(), Arc::default(), Care::Careful, steps));
         let asked = join_all(self.members.iter().map(async |member| {
             let voter = member.voter(&self.config)?;
             let command = Arc::new(call.command(By::Hash, voter.floor_us));

@@ -205,7 +205,9 @@ impl Member {
                 return Err(why);
             }
         };
-        self.hear_clock(reply.clock_us);
+        if let Some(clock_us) = reply.clock_us {
+            self.hear_clock(clock_us);
+        }
         Ok(reply)
     }
 }

@@ -25,6 +25,7 @@ mod guarantee;
 mod heal;
 mod inspect;
 mod member;
+mod proposal;
 pub mod quorum;
 mod round;
 mod script;

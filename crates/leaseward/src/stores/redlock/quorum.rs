@@ -41,6 +41,8 @@ pub enum Vote {
     },
     /// The lease was given back here.
     Released,
+    /// It has to be put more carefully: nothing was changed.
+    Odd,
     /// Nothing: not reached, not answered in time, not allowed to vote, or failed.
     Absent,
 }
@@ -64,6 +66,8 @@ pub enum Asked {
     Split(usize),
     /// The token had a lease that is ending.
     Gone(LostReason),
+    /// It has to be put more carefully.
+    Odd,
     /// Too few nodes answered.
     TooFew,
 }
@@ -75,6 +79,8 @@ pub enum Kept {
     Done,
     /// The token holds nothing.
     NotYours(LostReason),
+    /// It has to be put more carefully.
+    Odd,
     /// Too few nodes answered.
     TooFew,
 }
@@ -119,6 +125,9 @@ impl Quorum {
         // Whoever has yet to be heard counts as absent: no more than a hope.
         if self.is_lost_with(absent + open) {
             return (open == 0).then_some(Asked::TooFew);
+        }
+        if has_odd(votes) {
+            return Some(Asked::Odd);
         }
         Some(self.refused(votes))
     }
@@ -184,6 +193,9 @@ impl Quorum {
         if self.is_lost_with(denied) {
             return Some(Kept::NotYours(reason(votes)));
         }
+        if has_odd(votes) && self.is_lost_with(self.nodes - renewed - open) {
+            return Some(Kept::Odd);
+        }
         (open == 0).then_some(Kept::TooFew)
     }
 
@@ -200,6 +212,10 @@ impl Quorum {
         if denied >= self.needed() {
             return Some(Kept::NotYours(reason(votes)));
         }
+        let is_undecidable = released.max(denied) + open < self.needed();
+        if has_odd(votes) && (is_undecidable || open == 0) {
+            return Some(Kept::Odd);
+        }
         if open > 0 {
             return None;
         }
@@ -209,6 +225,10 @@ impl Quorum {
             _ => Kept::NotYours(reason(votes)),
         })
     }
+}
+
+fn has_odd(votes: &[Vote]) -> bool {
+    votes.iter().any(|vote| matches!(vote, Vote::Odd))
 }
 
 fn count(votes: &[Vote], is: impl Fn(&Vote) -> bool) -> usize {

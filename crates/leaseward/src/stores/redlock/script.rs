@@ -19,6 +19,10 @@ pub(super) mod code {
     pub(in super::super) const FAILED: i64 = 10;
     /// Granted with the ballot that was proposed: the usual case, in as few words.
     pub(in super::super) const PLAIN: i64 = 11;
+    /// Held under this token, for so long yet.
+    pub(in super::super) const HELD: i64 = 12;
+    /// Unchanged; a matter for the careful script.
+    pub(in super::super) const ODD: i64 = 13;
 }
 
 /// Why a token holds nothing at a node.
@@ -44,6 +48,8 @@ fn constant(name: &str) -> String {
         "DONE" => code::DONE,
         "FAILED" => code::FAILED,
         "PLAIN" => code::PLAIN,
+        "HELD" => code::HELD,
+        "ODD" => code::ODD,
         "EXPIRED" => reason::EXPIRED,
         "NOT_OURS" => reason::NOT_OURS,
         "BROKEN" => reason::BROKEN,
@@ -55,13 +61,12 @@ fn constant(name: &str) -> String {
     number.to_string()
 }
 
-/// The script of a node.
-pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
-    const SOURCE: &str = concat!(
-        include_str!("lua/head.lua"),
-        include_str!("lua/slow.lua"),
-        include_str!("lua/operations.lua"),
-        include_str!("lua/tail.lua"),
-    );
+/// The script for everything.
+pub(super) static CAREFUL: LazyLock<Script> = LazyLock::new(|| {
+    const SOURCE: &str = concat!(include_str!("lua/room.lua"), include_str!("lua/operations.lua"));
     Script::compile(SOURCE, constant)
 });
+
+/// The script for what is usual.
+pub(super) static PLAIN: LazyLock<Script> =
+    LazyLock::new(|| Script::compile(include_str!("lua/plain.lua"), constant));

@@ -1,6 +1,6 @@
 //! A node's answers, as votes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use smallvec::smallvec;
@@ -11,7 +11,7 @@ use super::{
     wire::{Call, Step},
 };
 use crate::{
-    Error, ErrorKind, Fence, Holder, LostReason, Mode,
+    Error, ErrorKind, Fence, Holder, LostReason, Mode, Token,
     store::{HeldView, Operation, Standing},
     stores::redis::{
         answers::{self, Answers, stranger, time_left},
@@ -22,8 +22,8 @@ use crate::{
 /// What a node answered to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// Its clock when it did.
-    pub(super) clock_us: u64,
+    /// Its clock when it did, if it looked.
+    pub(super) clock_us: Option<u64>,
     answers: Answers,
     /// Why the node is not one that can vote, if an operation said so.
     pub(super) misplaced: Option<Error>,
@@ -45,7 +45,7 @@ pub(super) struct Shown {
 impl Reply {
     pub(super) fn new(value: Value) -> Result<Self, Error> {
         let mut answers = Answers::new(value)?;
-        let clock_us = answers.number()?.unsigned_abs();
+        let clock_us = Some(answers.number()?.unsigned_abs()).filter(|clock_us| *clock_us > 0);
         Ok(Self { clock_us, answers, misplaced: None, failure: None })
     }
 
@@ -79,6 +79,8 @@ impl Reply {
             }
             code::LOW => Vote::Low(self.answers.number()?.unsigned_abs()),
             code::BUSY => self.busy()?,
+            code::HELD => self.held()?,
+            code::ODD => Vote::Odd,
             code::RENEWED => Vote::Renewed,
             code::RELEASED => Vote::Released,
             code::NOT_YOURS => {
@@ -126,6 +128,19 @@ impl Reply {
         Ok(Vote::Busy(standing, whose))
     }
 
+    /// The same, in as few words as a node needs.
+    fn held(&mut self) -> Result<Vote, Error> {
+        let (token, left) = (self.answers.text()?, self.answers.number()?);
+        let who = match token.parse::<Token>() {
+            Ok(token) => token.who().clone(),
+            Err(_) => stranger("string"),
+        };
+        let left = time_left(left);
+        let holder = Some(Holder::new(who, Mode::Exclusive, left));
+        let whose = token.chars().take(8).collect();
+        Ok(Vote::Busy(Standing { holder, free_in: left, ahead: 0 }, whose))
+    }
+
     /// The leases on a name that was looked at.
     pub(super) fn shown(&mut self) -> Result<Vec<Shown>, Error> {
         let count = self.answers.number()?;
@@ -147,8 +162,7 @@ impl Reply {
 
     fn show(&mut self) -> Result<Shown, Error> {
         let fields = self.answers.list()?;
-        let [token, mode, letter, value, first, last, ttl, delay, since, left] = fields.as_slice()
-        else {
+        let [token, mode, letter, value, first, last, ttl, delay, left] = fields.as_slice() else {
             return Err(odd());
         };
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
@@ -159,7 +173,9 @@ impl Reply {
         } else {
             Arc::from(token.split_once(':').map_or("", |(_, who)| who))
         };
-        let since_us = number(since)?.unsigned_abs();
+        // Ballots are on the scale of the clock: the first is when it was asked for.
+        let since_us = if foreign { None } else { Some(number(first)?.unsigned_abs()) };
+        let held_us = since_us.and_then(|since| Some(self.clock_us?.saturating_sub(since)));
         let view = HeldView {
             who,
             token_prefix: if foreign { String::new() } else { token.chars().take(8).collect() },
@@ -168,7 +184,7 @@ impl Reply {
             slot: None,
             ttl: time_left(number(ttl)?).unwrap_or_default(),
             remaining: time_left(number(left)?),
-            held: std::time::Duration::from_micros(self.clock_us.saturating_sub(since_us)),
+            held: Duration::from_micros(held_us.unwrap_or(0)),
             value: answers::value_from(value),
             ending: matches!(letter.as_slice(), b"b" | b"k"),
         };

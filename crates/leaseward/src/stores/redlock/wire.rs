@@ -4,10 +4,16 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use redis::Cmd;
 
-use super::{heal::UnderWay, quorum::Ballot, script::SCRIPT};
+use super::{
+    ballot::ALLOWANCE,
+    heal::UnderWay,
+    quorum::Ballot,
+    script::{CAREFUL, PLAIN},
+};
 use crate::{
     Mode, Name, Token,
     store::{Ask, Batch, Operation},
+    stores::redis::script::Script,
 };
 
 /// One thing for a node to do.
@@ -25,14 +31,47 @@ pub(super) enum Step {
     Break(Name, bool),
 }
 
+/// Which of the scripts a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// What is usual; the rest comes back as odd.
+    Plain,
+    /// Everything.
+    Careful,
+}
+
+impl Care {
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Plain => &PLAIN,
+            Self::Careful => &CAREFUL,
+        }
+    }
+
+    /// How a batch is to be put first. Operations on one name are carried out in their order, which what is put off as odd
+    /// would leave.
+    pub(super) fn of(batch: &Batch) -> Self {
+        let is_plain = |operation: &Operation| match operation {
+            Operation::Ask(ask) => {
+                ask.names.len() == 1 && ask.mode == Mode::Exclusive && ask.lock_delay.is_zero()
+            }
+            Operation::Renew(_) => true,
+            Operation::Release(release) => release.keep.is_zero(),
+        };
+        let is_twice = batch.windows(2).any(|pair| pair[0].name() == pair[1].name());
+        if !is_twice && batch.iter().all(is_plain) { Self::Plain } else { Self::Careful }
+    }
+}
+
 /// What is sent to all nodes alike.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) batch: Arc<Batch>,
     pub(super) steps: Vec<Step>,
     prefix: Arc<str>,
-    /// Ends once the last node has answered.
-    _under_way: Option<UnderWay>,
+    care: Care,
+    /// The renewals in it end once the last node has answered.
+    _under_way: Option<Arc<UnderWay>>,
 }
 
 /// How the script is named.
@@ -43,13 +82,18 @@ pub(super) enum By {
 }
 
 impl Call {
-    pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, steps: Vec<Step>) -> Self {
-        Self { batch, steps, prefix, _under_way: None }
+    pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, care: Care, steps: Vec<Step>) -> Self {
+        Self { batch, steps, prefix, care, _under_way: None }
     }
 
     /// With the renewals that are part of it.
-    pub(super) fn with(self, under_way: Option<UnderWay>) -> Self {
+    pub(super) fn during(self, under_way: Option<Arc<UnderWay>>) -> Self {
         Self { _under_way: under_way, ..self }
+    }
+
+    /// The same at other steps.
+    pub(super) fn with(&self, steps: Vec<Step>) -> Self {
+        Self::new(self.prefix.clone(), self.batch.clone(), self.care, steps)
     }
 
     /// The part of it that gives or takes back what a node may have: it may be sent at any time, and again.
@@ -64,8 +108,9 @@ impl Call {
         let steps: Vec<_> = self.steps.iter().filter(gives_back).cloned().collect();
         match steps.len() {
             0 => None,
-            all if all == self.steps.len() => Some(self.clone()),
-            _ => Some(Arc::new(Self::new(self.prefix.clone(), self.batch.clone(), steps))),
+            all if all == self.steps.len() && self.care == Care::Careful => Some(self.clone()),
+            // Nobody hears the answer, so nothing may come back as odd.
+            _ => Some(Arc::new(Self { care: Care::Careful, ..self.with(steps) })),
         }
     }
 
@@ -87,8 +132,8 @@ impl Call {
         let names: usize = self.steps.iter().map(|step| self.names(step).len()).sum();
         let mut command = Cmd::with_capacity(names + self.steps.len() * 6 + 4, names * 192 + 128);
         match by {
-            By::Hash => command.arg("EVALSHA").arg(&SCRIPT.hash),
-            By::Text => command.arg("EVAL").arg(&SCRIPT.text),
+            By::Hash => command.arg("EVALSHA").arg(&self.care.script().hash),
+            By::Text => command.arg("EVAL").arg(&self.care.script().text),
         };
         command.arg(names);
         let mut scratch = String::new();
@@ -98,7 +143,7 @@ impl Call {
             scratch.push_str(name);
             command.arg(scratch.as_str());
         }
-        command.arg(floor_us);
+        command.arg(digits(floor_us, &mut scratch));
         for step in &self.steps {
             self.write(step, &mut command, &mut scratch);
         }
@@ -109,12 +154,13 @@ impl Call {
         match step {
             Step::Ask(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
-                    write_ask(ask, *ballot, command, scratch);
+                    write_ask(ask, *ballot, self.care, command, scratch);
                 }
             }
             Step::Heal(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
-                    write_heal(ask, *ballot, command, scratch);
+                    write_fields("h", ask, *ballot, command, scratch);
+                    write_mode(ask, command);
                 }
             }
             Step::Plain(at) => match &self.batch[*at] {
@@ -124,14 +170,17 @@ impl Call {
                 }
                 Operation::Release(release) => {
                     command.arg("r").arg(text_of(&release.token, scratch));
-                    command.arg(millis(release.keep));
+                    if self.care == Care::Careful {
+                        command.arg(millis(release.keep));
+                    }
                 }
             },
             Step::Undo(at, ballot) => {
                 // One for each name, in the order of the keys.
                 if let Operation::Ask(ask) = &self.batch[*at] {
                     for _ in &ask.names {
-                        command.arg("u").arg(text_of(&ask.token, scratch)).arg(ballot.first);
+                        command.arg("u").arg(text_of(&ask.token, scratch));
+                        command.arg(digits(ballot.first, scratch));
                     }
                 }
             }
@@ -145,37 +194,28 @@ impl Call {
     }
 }
 
-fn write_ask(ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+fn write_ask(ask: &Ask, ballot: Ballot, care: Care, command: &mut Cmd, scratch: &mut String) {
     let several = ask.names.len() > 1;
-    let is_plain = ask.mode == Mode::Exclusive && ask.lock_delay.is_zero();
-    command.arg(match (several, is_plain) {
-        (true, _) => "m",
-        (false, true) => "a",
-        (false, false) => "A",
-    });
-    command.arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
-    for end in [ballot.first, ballot.last] {
-        command.arg(digits(end, scratch));
-    }
-    write_value(ask, command);
-    if several || !is_plain {
+    let letter = match (care, several) {
+        (Care::Plain, _) => "a",
+        (Care::Careful, false) => "A",
+        (Care::Careful, true) => "m",
+    };
+    write_fields(letter, ask, ballot, command, scratch);
+    if care == Care::Careful {
         write_mode(ask, command);
-    }
-    if several {
-        command.arg(ask.names.len());
+        if several {
+            command.arg(ask.names.len());
+        }
     }
 }
 
-fn write_heal(ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
-    command.arg("h").arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+fn write_fields(letter: &str, ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+    command.arg(letter).arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
     for end in [ballot.first, ballot.last] {
         command.arg(digits(end, scratch));
     }
-    write_value(ask, command);
-    write_mode(ask, command);
-}
-
-fn write_value(ask: &Ask, command: &mut Cmd) {
+    command.arg(ballot.last.div_ceil(1000) + millis(ALLOWANCE + ask.ttl));
     match &ask.value {
         None => command.arg(""),
         Some(value) => command.arg([b"=", value.as_bytes()].concat()),
