@@ -25,6 +25,10 @@ const TOOLS: &[Tool] = &[
     tool("redis-server", "redis-server"),
     tool("redis-cli", "redis-tools"),
     tool("redis-sentinel", "redis-sentinel"),
+    // Where services are started at installation, its package starts a server on port 5432, which no test uses.
+    tool("initdb", "postgresql"),
+    tool("psql", "postgresql-client"),
+    tool("pgbouncer", "pgbouncer"),
     // Certificates.
     tool("openssl", "openssl"),
     // What the lock libraries in `peers.rs` run on.
@@ -132,5 +136,8 @@ fn is_on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     // Not all users have these in their path, and servers live there.
     let more = ["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_path_buf());
-    env::split_paths(&path).chain(more).any(|dir| dir.join(program).is_file())
+    // Debian keeps the server's programs of each version of PostgreSQL in a folder of their own.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let versions = versions.map(|version| version.path().join("bin"));
+    env::split_paths(&path).chain(more).chain(versions).any(|dir| dir.join(program).is_file())
 }

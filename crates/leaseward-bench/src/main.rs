@@ -14,11 +14,14 @@ mod standby;
 mod stats;
 mod tasks;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use lexopt::prelude::*;
 
-use crate::row::Size;
+use crate::{measure::Measured, row::Size};
 
 const HELP: &str = "\
 Measures Leaseward beside its raw limits and its peers, and says which targets are met.
@@ -35,7 +38,7 @@ Options:
       --rounds N     rounds of each row (5; 2 with --quick)
       --only TEXT    only rows whose name contains this
       --json         JSON on stdout instead of the table
-      --out FILE     also write the JSON to a file
+      --out FILE     also write the JSON to a file, and `contention.svg` beside it
   -h, --help         this text
 ";
 
@@ -117,11 +120,11 @@ fn run(args: &Args) -> ExitCode {
     }
     let json = report::json(&measured);
     let text = format!("{json:#}\n");
-    if let Some(path) = &args.out
-        && let Err(error) = std::fs::write(path, &text)
-    {
-        eprintln!("error: `{}` was not written: {error}", path.display());
-        return ExitCode::FAILURE;
+    for (path, text) in files(args.out.as_deref(), &text, &measured) {
+        if let Err(error) = std::fs::write(&path, text) {
+            eprintln!("error: `{}` was not written: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
     }
     if args.json {
         print!("{text}");
@@ -130,4 +133,14 @@ fn run(args: &Args) -> ExitCode {
         println!("\n{}\n{met} of {of} targets met", report::table(&measured));
     }
     ExitCode::SUCCESS
+}
+
+/// What is to be written: the figures, and beside them the picture, if its rows were measured.
+fn files(out: Option<&Path>, json: &str, measured: &[Measured]) -> Vec<(PathBuf, String)> {
+    let Some(out) = out else { return Vec::new() };
+    let mut files = vec![(out.to_owned(), json.to_owned())];
+    if let Some(picture) = rows::contention::plot::svg(measured) {
+        files.push((out.with_file_name("contention.svg"), picture));
+    }
+    files
 }

@@ -57,7 +57,8 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
             .map(|raw| series.ratio_to(raw).median())
             .filter(|ratio| ratio.is_finite())
             .map_or(String::new(), |ratio| format!("{ratio:.2}×"));
-        let ours = contender.role == Role::Ours;
+        // Targets are those of the first of ours; a row may compare several.
+        let ours = measured.ours(at).is_some_and(|ours| std::ptr::eq(ours, series));
         let (target, verdict) =
             if ours { judged(measured, at, &figure.targets) } else { Default::default() };
         lines.push([

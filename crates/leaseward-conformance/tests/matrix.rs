@@ -75,8 +75,12 @@ async fn every_need_is_met_by_some_store() {
     for (group, case) in cases::all() {
         let mut is_met = false;
         for registered in FIXTURES {
+            // One is enough, and some take long to start.
+            if is_met {
+                break;
+            }
             let fixture = Fixture::new(registered, Time::Real, helpers.clone());
-            is_met |= fixture.lacks(case.needs).await.is_none();
+            is_met = fixture.lacks(case.needs).await.is_none();
         }
         assert!(is_met, "no store has what `{group}::{}` needs: {:?}", case.name, case.needs);
     }

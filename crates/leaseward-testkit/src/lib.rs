@@ -8,6 +8,7 @@ mod certificates;
 mod cluster;
 pub mod peers;
 mod port;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;
@@ -17,6 +18,7 @@ mod wait;
 
 pub use certificates::{Certificates, certificates};
 pub use cluster::{Cluster, Migration};
+pub use postgres::{PgBouncer, Postgres, PostgresBuilder};
 pub use proxy::Proxy;
 pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
 pub use sentinels::Sentinels;

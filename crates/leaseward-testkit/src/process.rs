@@ -46,9 +46,7 @@ impl Process {
 
     /// Whether it is neither ended nor stopped.
     pub(crate) fn is_awake(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
-        // The state follows the name, which is in parentheses and may contain some.
-        let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+        let state = stat(self.pid()).map(|(state, _)| state);
         state.is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'))
     }
 
@@ -75,6 +73,32 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The state of a process and its parent, if there is one of this id.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // They follow the name, which is in parentheses and may contain some.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether a process has not ended yet.
+pub(crate) fn is_there(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+}
+
+/// The processes that a process started itself.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| stat(*pid).is_some_and(|(_, of)| of == parent)).collect()
+}
+
+/// Signals a process that may have ended by itself.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    let _ = kill_process(pid, signal);
 }
 
 /// A command that dies with its parent, still without arguments. The program replaces `setpriv`, so the process id is its

@@ -10,6 +10,7 @@ mod engine;
 mod error;
 mod event;
 mod fence;
+pub mod fenced;
 mod guard;
 mod handle;
 mod lease;
@@ -18,6 +19,7 @@ mod locks;
 mod multi;
 mod name;
 mod observe;
+pub mod optimistic;
 mod options;
 mod rules;
 #[cfg(all(unix, feature = "signal"))]

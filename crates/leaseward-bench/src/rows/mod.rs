@@ -1,8 +1,10 @@
 //! The rows of the table, one file a store or theme. A new one adds its file, a line to [`GROUPS`], and a line to
 //! [`PARTS`] for each child process its experiments need.
 
+pub(crate) mod contention;
 mod leases;
 mod memory;
+mod postgres;
 mod redis;
 mod redlock;
 mod sqlite;
@@ -39,10 +41,21 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "a majority of five Redis, beside raw requests and the Redlock libraries people run",
         rows: redlock::rows,
     },
+    Group {
+        name: "postgres",
+        what: "the PostgreSQL store, beside pgbench with the same statements",
+        rows: postgres::rows,
+    },
+    Group {
+        name: "contention",
+        what: "versions, row locks, advisory locks and leases on PostgreSQL, from free to hot rows",
+        rows: contention::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
 pub(crate) const PARTS: &[Part] = &[
+    contention::TASKS,
     leases::HOLDER,
     leases::SLEEPERS,
     redis::HOLD,

@@ -7,7 +7,7 @@
 
 mod answers;
 mod attend;
-mod backoff;
+pub(crate) mod backoff;
 pub(crate) mod bid;
 mod breaker;
 pub(crate) mod claim;

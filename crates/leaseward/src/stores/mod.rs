@@ -1,6 +1,8 @@
 //! The stores. Each folder uses only the seam, the clock and the value types.
 
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
@@ -13,6 +15,8 @@ use crate::store::Scheme;
 /// One line a store: this is all that adding one touches outside its folder.
 pub(crate) static REGISTRY: &[&Scheme] = &[
     &memory::SCHEME,
+    #[cfg(feature = "postgres")]
+    &postgres::SCHEME,
     #[cfg(feature = "redis")]
     &redis::SCHEME,
     #[cfg(feature = "redis")]

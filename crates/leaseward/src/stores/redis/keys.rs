@@ -115,6 +115,11 @@ pub(super) fn slot_of(key: &[u8]) -> Slot {
     Slot(crc16(tagged.unwrap_or(key)) % SLOTS)
 }
 
+/// A hash tag of the same slot as a key.
+pub(crate) fn tag_beside(key: &str) -> &'static str {
+    tag(slot_of(key.as_bytes()))
+}
+
 /// The shortest number whose slot this is.
 fn tag(slot: Slot) -> &'static str {
     static TAGS: LazyLock<Vec<Box<str>>> = LazyLock::new(|| {

@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use crate::store::Scheme;
 
+pub(crate) use self::keys::tag_beside;
 pub use self::store::Redis;
 
 /// The registry's line.

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -42,10 +42,15 @@ pub(super) struct Member {
     ahead_us: AtomicI64,
     /// What it has not been told because the connection broke.
     owed: Mutex<Owed>,
+    /// Whether there is anything of that.
+    owes: AtomicBool,
+    /// Held while it is told.
+    pub(super) paying: tokio::sync::Mutex<()>,
 }
 
 /// What was given or taken back while a node was away. It may have kept it, and would keep others out until the TTL ends:
-/// so it is told with the next connection.
+/// so it is told with the next connection, before anything else is (rule R16): an attempt that is taken back later than its
+/// token is granted anew would take that.
 #[derive(Debug, Default)]
 struct Owed {
     calls: VecDeque<Arc<Call>>,
@@ -99,7 +104,8 @@ impl Member {
         max_ttl: Duration,
     ) -> Self {
         let (ahead_us, owed) = (AtomicI64::new(UNKNOWN), Mutex::default());
-        Self { address, node, clock, max_ttl, ahead_us, owed }
+        let (owes, paying) = (AtomicBool::new(false), tokio::sync::Mutex::default());
+        Self { address, node, clock, max_ttl, ahead_us, owed, owes, paying }
     }
 
     /// The connection, if this node may vote now.
@@ -130,22 +136,36 @@ impl Member {
         self.owed.lock().lost = Some(Instant::now());
     }
 
-    /// Keeps what a call gives or takes back for the next connection.
+    /// Keeps what a call that was not sent gives or takes back for the next connection.
     pub(super) fn owe(&self, call: &Arc<Call>) {
+        self.keep(call.giving_back());
+    }
+
+    fn keep(&self, call: Option<Arc<Call>>) {
         let mut owed = self.owed.lock();
-        if owed.lost.is_none_or(|lost| lost.elapsed() > self.max_ttl) {
-            return;
-        }
-        let Some(call) = call.giving_back() else { return };
+        let is_over = owed.lost.is_none_or(|lost| lost.elapsed() > self.max_ttl);
+        let Some(call) = call.filter(|_| !is_over) else { return };
         if owed.calls.len() == OWED_MAX {
             owed.calls.pop_front();
         }
         owed.calls.push_back(call);
+        self.owes.store(true, Ordering::SeqCst);
     }
 
-    /// What was kept for a connection that is there now.
+    /// Whether something was kept, and there is a connection now.
+    pub(super) fn can_pay(&self) -> bool {
+        self.owes.load(Ordering::SeqCst) && self.node.link().is_ok()
+    }
+
+    /// What was kept.
     pub(super) fn owed(&self) -> VecDeque<Arc<Call>> {
         std::mem::take(&mut self.owed.lock().calls)
+    }
+
+    /// It has been told.
+    pub(super) fn paid(&self) {
+        let owed = self.owed.lock();
+        self.owes.store(!owed.calls.is_empty(), Ordering::SeqCst);
     }
 
     /// Takes what it said of its clock just now.
@@ -184,7 +204,8 @@ impl Member {
         }
         let reply = self.read(&link, outcome);
         if reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
-            self.owe(&call);
+            // Releases only: their tokens are dead. By now the token of an attempt may have asked again, and have it.
+            self.keep(call.releasing());
         }
         reply
     }

@@ -245,3 +245,6 @@ fn reason(votes: &[Vote]) -> LostReason {
         .find(|reason| has(*reason))
         .unwrap_or(LostReason::Expired)
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,9 @@ impl Client {
     /// take. Those who answer later are heard in the background.
     pub(super) async fn round(self: &Arc<Self>, call: Arc<Call>) -> Outcome {
         let mut tally = Tally::new(self.quorum, &call);
+        for at in 0..self.members.len() {
+            self.pay(at).await;
+        }
         let mut pending = self.send(&call, &mut tally);
         let begun = Instant::now();
         for (at, answer) in start(&mut pending).await {
@@ -128,8 +131,29 @@ impl Client {
         pending
     }
 
+    /// Tells a node what it has not been told, before anything else is sent to it.
+    pub(super) async fn pay(self: &Arc<Self>, at: usize) {
+        let member = &self.members[at];
+        if !member.can_pay() {
+            return;
+        }
+        // Others wait until it is sent.
+        let _turn = member.paying.lock().await;
+        for call in member.owed() {
+            self.tell_now(call, &[at]).await;
+        }
+        member.paid();
+    }
+
     /// Sends a call to some nodes before this returns, and hears nobody. Answers to how many it went out.
     pub(super) async fn tell(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
+        for at in to {
+            self.pay(*at).await;
+        }
+        self.tell_now(call, to).await
+    }
+
+    async fn tell_now(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
         let mut pending = FuturesUnordered::new();
         for at in to {
             let member = &self.members[*at];

@@ -84,15 +84,9 @@ impl Client {
 
     /// A node is connected, perhaps for the second time.
     pub(super) fn came_back(self: &Arc<Self>, at: usize) {
-        let owed = self.members[at].owed();
-        if !owed.is_empty() {
-            let client = self.clone();
-            self.spawn(async move {
-                for call in owed {
-                    client.tell(call, &[at]).await;
-                }
-            });
-        }
+        // Whoever sends something first does this first, too; this is for when nobody does.
+        let client = self.clone();
+        self.spawn(async move { client.pay(at).await });
         self.may_be_free_at(at);
     }
 

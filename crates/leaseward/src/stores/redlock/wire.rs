@@ -96,16 +96,23 @@ impl Call {
         Self::new(self.prefix.clone(), self.batch.clone(), self.care, steps)
     }
 
-    /// The part of it that gives or takes back what a node may have: it may be sent at any time, and again.
+    /// The part of it that gives or takes back what a node may have.
     pub(super) fn giving_back(self: &Arc<Self>) -> Option<Arc<Self>> {
-        let gives_back = |step: &&Step| match step {
-            Step::Undo(..) => true,
-            Step::Plain(at) => {
-                matches!(&self.batch[*at], Operation::Release(release) if release.keep.is_zero())
-            }
-            Step::Ask(..) | Step::Heal(..) | Step::Look(_) | Step::Break(..) => false,
-        };
-        let steps: Vec<_> = self.steps.iter().filter(gives_back).cloned().collect();
+        self.only(|step| matches!(step, Step::Undo(..)) || self.is_release(step))
+    }
+
+    /// The part of it that gives back: it may be sent at any time, and again.
+    pub(super) fn releasing(self: &Arc<Self>) -> Option<Arc<Self>> {
+        self.only(|step| self.is_release(step))
+    }
+
+    fn is_release(&self, step: &Step) -> bool {
+        let Step::Plain(at) = step else { return false };
+        matches!(&self.batch[*at], Operation::Release(release) if release.keep.is_zero())
+    }
+
+    fn only(self: &Arc<Self>, is_kept: impl Fn(&Step) -> bool) -> Option<Arc<Self>> {
+        let steps: Vec<_> = self.steps.iter().filter(|step| is_kept(step)).cloned().collect();
         match steps.len() {
             0 => None,
             all if all == self.steps.len() && self.care == Care::Careful => Some(self.clone()),

@@ -89,8 +89,12 @@ for k = 1, #KEYS do
     else
       local first = ARGV[at + 2]
       at = at + 3
-      if owner == token and ballot and string.byte(ballot, 17) == 115 and string.sub(ballot, 18, 33) == first then
+      if owner == token and ballot and string.sub(ballot, 18, 33) == first then
         call('DEL', key)
+        if string.byte(ballot, 17) ~= 115 then
+          -- It is not odd: nobody hears the answer. The name is free from now on.
+          call('SET', b, string.sub(ballot, 1, 16) .. 's' .. first .. '0000000000000000' .. string.sub(ballot, 50), 'KEEPTTL')
+        end
       end
       -- What another attempt has, or somebody else, stays as it is.
       out[n] = @DONE

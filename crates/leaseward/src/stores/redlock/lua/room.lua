@@ -112,9 +112,10 @@ local function bar(room)
   return room.ballot and math.max(room.ballot.last, forgot) or floor
 end
 
-local function remember(room, ballot)
+-- For a lease that lasts so long yet, if that is not its TTL.
+local function remember(room, ballot, lasts)
   room.ballot = ballot
-  call('SET', room.b, write(ballot), 'PX', memory(ballot.last, ballot.ttl + ballot.delay))
+  call('SET', room.b, write(ballot), 'PX', memory(ballot.last, (lasts or ballot.ttl) + ballot.delay))
 end
 
 -- The placeholder lasts as long as the longest of the readers.
@@ -206,7 +207,7 @@ local function lengthen(room, token, ttl)
   hold.ttl, hold.till = ttl, now + (lasts + hold.delay) * 1000
   hold.letter = (hold.delay > 0 or lasts > ttl) and 'd' or 's'
   call('PEXPIRE', room.key, lasts)
-  remember(room, hold)
+  remember(room, hold, lasts)
   return hold
 end
 

@@ -1,0 +1,6 @@
+//! What one node of a Redlock does, beside the pure rules that the model explores: the script on a real server must decide
+//! as they do.
+
+mod node;
+mod reference;
+mod script;
