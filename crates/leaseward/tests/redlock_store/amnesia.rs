@@ -6,7 +6,7 @@ use leaseward::{Attempt, Error, ErrorKind, Locks};
 use leaseward_testkit::{Fsync, PATIENCE, RedisServer};
 
 use crate::{
-    help::{busy, held_at, owners, until_held_at},
+    help::{busy, held_at, is_away, owners, until_held_at},
     nodes::Nodes,
     operations::{connect, keys, take, until},
 };
@@ -23,7 +23,7 @@ fn forgetful() -> Nodes {
 async fn until_they_vote(locks: &Locks) {
     until("they vote", PATIENCE, || async {
         let found = locks.diagnose().await.ok()?;
-        found.iter().all(|one| !one.meaning.contains("the others decide without it")).then_some(())
+        (!found.iter().any(is_away)).then_some(())
     })
     .await;
 }
@@ -125,7 +125,7 @@ async fn forget(nodes: &Nodes, second: &Locks) {
     [3, 4, 2].iter().for_each(|at| nodes[*at].restart());
     until("they are back", PATIENCE, || async {
         let found = second.diagnose().await.ok()?;
-        let mut away = found.iter().filter(|one| one.meaning.contains("the others decide without"));
+        let mut away = found.iter().filter(|one| is_away(one));
         away.all(|one| one.what.contains("does not vote")).then_some(())
     })
     .await;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use leaseward::{
-    ErrorKind, LostReason, Release,
-    store::{Finding, Reply},
-};
+use leaseward::{ErrorKind, LostReason, Release, store::Reply};
 use leaseward_testkit::{PATIENCE, RedisServer};
 
 use crate::{
-    help::{LONG, busy, held_at, owners, take_in_time, taking, until_all_vote},
+    help::{LONG, busy, held_at, is_away, owners, take_in_time, taking, until_all_vote},
     nodes::Nodes,
     operations::{connect, granted, healed, one, open, take, try_open, until},
 };
@@ -41,7 +38,6 @@ async fn with_any_two_killed_everything_goes_on() {
         for client in [&locks, &other] {
             until("they are back", PATIENCE, || async {
                 let found = client.diagnose().await.expect("it answers");
-                let is_away = |one: &Finding| one.meaning.contains("the others decide without it");
                 (!found.iter().any(is_away)).then_some(())
             })
             .await;

@@ -4,7 +4,7 @@ use leaseward::store::Reply;
 use leaseward_testkit::PATIENCE;
 
 use crate::{
-    help::{held_at, owners, releasing, renewing, taking, until_held_at},
+    help::{held_at, is_away, owners, releasing, renewing, taking, until_held_at},
     names::token,
     nodes::Nodes,
     operations::{connect, granted, one, open, take, until},
@@ -88,8 +88,7 @@ async fn a_late_vote_over_a_lost_connection_is_taken_back_with_the_next() {
     assert!(matches!(refused, Ok(Reply::Busy(_))), "{refused:?}");
     until("they are given up", PATIENCE, || async {
         let found = store.diagnose().await.expect("it can be asked");
-        let away = found.iter().filter(|one| one.meaning.contains("the others decide without it"));
-        (away.count() == 2).then_some(())
+        (found.iter().filter(|one| is_away(one)).count() == 2).then_some(())
     })
     .await;
     nodes[3].resume();

@@ -79,6 +79,7 @@ impl Absence {
             Self::Lost(error) => error
                 .message()
                 .replace(&format!(" to redis at {address}"), "")
+                .replace("connection to redis", "connection")
                 .replace(&format!("redis at {address} "), ""),
             Self::Late(after) => format!("no answer within {} ms", after.as_millis()),
             Self::Waits(left) => {
