@@ -130,4 +130,12 @@ mod tests {
         assert_eq!(Count::read(line), Some(Count { passed: 3, failed: 1, ignored: 2 }));
         assert_eq!(Count::read("test it ... ok"), None);
     }
+
+    #[test]
+    fn what_starts_servers_counts_as_faults() {
+        for target in ["redis_store", "redis_interop", "redlock_store", "redlock_interop"] {
+            assert_eq!(phase_of("leaseward", "test", target), Phase::Faults, "{target}");
+        }
+        assert_eq!(phase_of("leaseward", "test", "sqlite_store"), Phase::Rest);
+    }
 }

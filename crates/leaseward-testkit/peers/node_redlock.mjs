@@ -1,9 +1,10 @@
-// node-redlock, version 5, or 4 if that is the second argument.
+// node-redlock, version 5, or 4 if that is the second argument; over several servers if there are several URLs.
 
 import { connect, require, serve } from "./protocol.mjs";
 
-const [url, version = "5"] = process.argv.slice(2);
-const clients = [connect(url)];
+const [urls, version = "5"] = process.argv.slice(2);
+const [url] = urls.split(",");
+const clients = urls.split(",").map(connect);
 const pause = (retry_ms) => (retry_ms === undefined ? {} : { retryDelay: retry_ms, retryJitter: 0 });
 const attempts = (retries) => (retries === Infinity ? -1 : retries);
 

@@ -132,7 +132,8 @@ pub struct Peer {
 const START: Duration = Duration::from_secs(30);
 
 impl Peer {
-    /// Starts it; returns when it has reached the server at `url`.
+    /// Starts it; returns when it has reached the server at `url`. node-redlock takes several, separated by commas, and
+    /// needs a majority of them; what is counted is counted on the first.
     ///
     /// # Panics
     /// If the library is not installed, or the server not reached.

@@ -142,7 +142,8 @@ pub(crate) fn checked_ttl(ttl: Duration, capability: &Capability) -> Result<Dura
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!("this store keeps no TTL longer than {:?}", capability.ttl.end()),
-        ));
+        )
+        .hint("ask for a shorter one; some stores have a setting for it, such as `?max_ttl=`"));
     }
     Ok(ttl.max(*capability.ttl.start()))
 }

@@ -14,6 +14,7 @@ mod handles;
 mod kill;
 mod postgres;
 mod redis;
+mod redlock;
 mod run;
 mod secrets;
 mod settings;

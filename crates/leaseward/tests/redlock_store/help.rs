@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leaseward::{
     Attempt, Busy, Error, Guard, Locks,
-    store::{IfBusy, Operation, Release, Renew, Store},
+    store::{Finding, IfBusy, Operation, Release, Renew, Store},
 };
 use leaseward_testkit::{PATIENCE, Proxy, RedisServer};
 
@@ -94,11 +94,18 @@ pub(crate) async fn take_in_time(locks: &Locks, what: &str) -> Guard {
     .await
 }
 
+/// Whether a finding says that a node is not there, or does not vote.
+pub(crate) fn is_away(finding: &Finding) -> bool {
+    ["the others decide without it", "there is no majority"]
+        .iter()
+        .any(|says| finding.meaning.contains(says))
+}
+
 /// Waits until a client is connected to all of its nodes, and they vote: nothing is wrong with any.
 pub(crate) async fn until_all_vote(store: &dyn Store) {
     until("all nodes vote", PATIENCE, || async {
         let found = store.diagnose().await.expect("it can be asked");
-        found.iter().all(|one| !one.meaning.contains("the others decide without it")).then_some(())
+        (!found.iter().any(is_away)).then_some(())
     })
     .await;
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use leaseward::{ErrorKind, LostReason, Release};
+use leaseward::{ErrorKind, LostReason, Release, store::Reply};
 use leaseward_testkit::{PATIENCE, RedisServer};
 
 use crate::{
-    help::{LONG, busy, held_at, owners, take_in_time, taking, until_all_vote},
+    help::{LONG, busy, held_at, is_away, owners, take_in_time, taking, until_all_vote},
     nodes::Nodes,
-    operations::{connect, healed, one, open, take, try_open, until},
+    operations::{connect, granted, healed, one, open, take, try_open, until},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +38,7 @@ async fn with_any_two_killed_everything_goes_on() {
         for client in [&locks, &other] {
             until("they are back", PATIENCE, || async {
                 let found = client.diagnose().await.expect("it answers");
-                found.iter().all(|one| !one.what.contains("not reached")).then_some(())
+                (!found.iter().any(is_away)).then_some(())
             })
             .await;
         }
@@ -56,14 +56,14 @@ async fn a_client_starts_without_a_minority() {
     nodes[0].kill();
     nodes[3].kill();
     let store = open(&nodes.url("")).await;
-    crate::operations::granted(one(&*store, taking("a", 1)).await);
+    granted(one(&*store, taking("a", 1)).await);
     nodes[0].restart();
     nodes[3].restart();
     until_all_vote(&*store).await;
     let new = open(&nodes.url("")).await;
     until("it is seen by all", PATIENCE, || async {
         let answer = one(&*new, taking("a", 2)).await.expect("it answers");
-        matches!(answer, leaseward::store::Reply::Busy(_)).then_some(())
+        matches!(answer, Reply::Busy(_)).then_some(())
     })
     .await;
 }

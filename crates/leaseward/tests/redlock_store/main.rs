@@ -2,11 +2,13 @@
 //!
 //! What holds for every store is in the conformance suite.
 
+mod access;
 mod amnesia;
 mod client_clocks;
 mod help;
 mod killed;
 mod late;
+mod layout;
 mod mending;
 #[path = "../support/names.rs"]
 mod names;
@@ -16,3 +18,5 @@ mod nodes;
 #[path = "../support/operations.rs"]
 mod operations;
 mod partition;
+mod replies;
+mod settings;

@@ -275,7 +275,7 @@ pub(in crate::stores) fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, 
     match base {
         "rediss" | "valkeys" => Ok(Some(tls)),
         _ if tls != Tls::default() => Err(invalid("settings for TLS without TLS".into())
-            .hint("the scheme for TLS is `rediss:` or `valkeys:`")),
+            .hint("the schemes for TLS end in `s`: `rediss:`, `valkeys:`, `redlocks:`")),
         _ => Ok(None),
     }
 }

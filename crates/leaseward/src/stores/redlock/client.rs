@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use super::{
     config::Config,
-    heal::{self, Healing},
+    heal::{self, Renewals},
     member::{Absence, Member},
     quorum::{Asked, Ballot, Ballots, Kept, Quorum, Vote},
     round::{Outcome, Verdict},
@@ -54,7 +54,7 @@ pub(super) struct Client {
     pub(super) round_us: AtomicU64,
     sink: OnceLock<PushSink>,
     pub(super) watched: Watched,
-    pub(super) healing: Healing,
+    pub(super) renewals: Arc<Renewals>,
     runtime: Handle,
 }
 
@@ -84,7 +84,7 @@ impl Client {
             round_us: AtomicU64::new(1_000),
             sink: OnceLock::new(),
             watched: Watched::default(),
-            healing: Healing::default(),
+            renewals: Arc::default(),
             runtime: Handle::current(),
             config,
         });
@@ -97,8 +97,8 @@ impl Client {
             }
         }
         // What no retry mends, a wrong password above all, is told at once.
-        if let Some((_, error)) = failures.iter().find(|(_, error)| is_final(error)) {
-            return Err(error.duplicate());
+        if let Some((member, error)) = failures.iter().find(|(_, error)| is_final(error)) {
+            return Err(named(&member.address, error));
         }
         if this.members.len() - failures.len() < this.quorum.needed() {
             let absences = failures.into_iter().map(|(member, error)| {
@@ -132,6 +132,7 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
+        let under_way = self.renewals.begin(&batch).map(Arc::new);
         let mut care = Care::of(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
@@ -147,13 +148,14 @@ impl Client {
                 }
                 Operation::Renew(_) => steps.push(Step::Plain(at)),
                 Operation::Release(release) => {
-                    self.healing.end(&release.token);
+                    self.renewals.give_back(&release.token);
                     steps.push(Step::Plain(at));
                 }
             }
         }
         for round in 1.. {
-            let call = Arc::new(Call::new(self.prefix.clone(), batch.clone(), care, steps));
+            let call = Call::new(self.prefix.clone(), batch.clone(), care, steps);
+            let call = Arc::new(call.during(under_way.clone()));
             let outcome = self.round(call.clone()).await;
             steps = self.read_plain(&call, &outcome, &mut answers);
             attempts = self.read_asks(&call, &outcome, attempts, round, &mut answers).await;
@@ -337,7 +339,10 @@ impl Client {
         absent.dedup_by_key(|(at, _)| *at);
         let list: Vec<_> = absent
             .iter()
-            .map(|(at, why)| format!("{} ({why})", self.members[*at].address))
+            .map(|(at, why)| {
+                let address = &self.members[*at].address;
+                format!("{address} ({})", why.at(address))
+            })
             .collect();
         let (needed, nodes) = (self.quorum.needed(), self.members.len());
         let message = match list.as_slice() {
@@ -352,7 +357,7 @@ impl Client {
             "wait; with `appendonly yes` and `appendfsync always` a node forgets nothing at its next restart; \
              `?amnesia=trust` is for those who know that no lock was forgotten"
         } else {
-            "nothing is granted without a majority; `leaseward doctor` looks at each node"
+            "nothing is granted without a majority: bring nodes back, or check that this machine reaches them"
         })
     }
 }
@@ -378,6 +383,19 @@ fn granted_under(attempt: &Attempt, votes: &[Vote]) -> SmallVec<[Ballot; 1]> {
 
 fn doubt(in_doubt: bool) -> ErrorKind {
     if in_doubt { ErrorKind::Indeterminate } else { ErrorKind::Unavailable }
+}
+
+/// An error of one node, with its address.
+fn named(address: &Address, error: &Error) -> Error {
+    let at = address.to_string();
+    if error.message().contains(&at) {
+        return error.duplicate();
+    }
+    let named = Error::new(error.kind(), format!("{at}: {}", error.message()));
+    match error.hint_text() {
+        Some(hint) => named.hint(hint),
+        None => named,
+    }
 }
 
 /// Whether connecting again could not help.

@@ -60,10 +60,12 @@ pub(super) struct Drift {
 }
 
 impl Drift {
-    /// How long a lease may count for its holder, given that the margin of every lease is taken off it anyway.
+    /// How long a lease may count for its holder, given that the margin of every lease is taken off that again.
     pub(super) fn validity(self, ttl: Duration) -> Duration {
         let drift = ttl.mul_f64(self.share) + self.constant;
-        ttl.saturating_sub(drift.saturating_sub(timing::margin(ttl)))
+        // The margin is a hundredth of what is answered here, and a constant.
+        let before_margin = (ttl.saturating_sub(drift) + timing::margin(Duration::ZERO)) * 100 / 99;
+        before_margin.min(ttl)
     }
 }
 
@@ -116,7 +118,7 @@ impl Config {
             drift: drift(url)?,
             timeout,
             retry: duration(url, "retry")?.unwrap_or(RETRY),
-            max_ttl: duration(url, "max_ttl")?.unwrap_or(MAX_TTL),
+            max_ttl: max_ttl(url)?,
             amnesia: amnesia(url)?,
             skew: duration(url, "skew")?.unwrap_or(SKEW),
             node,
@@ -140,6 +142,15 @@ impl Config {
             _ => None,
         }
     }
+}
+
+fn max_ttl(url: &StoreUrl) -> Result<Duration, Error> {
+    let max_ttl = duration(url, "max_ttl")?.unwrap_or(MAX_TTL);
+    if max_ttl < Duration::from_secs(1) {
+        return Err(invalid(format!("a longest TTL of {max_ttl:?} is out of range"))
+            .hint("at least 1 s: servers tell in whole seconds how long they have been running"));
+    }
+    Ok(max_ttl)
 }
 
 fn amnesia(url: &StoreUrl) -> Result<Amnesia, Error> {
@@ -202,7 +213,9 @@ mod tests {
         let ten = Duration::from_secs(10);
         assert_eq!(of("redlock://a").validity(ten), ten);
         let wide = of("redlock://a?drift=5%,12ms").validity(ten);
-        assert_eq!(wide, ten - Duration::from_millis(410));
+        let counts = wide - timing::margin(wide);
+        let taken_off = ten - counts;
+        assert!(taken_off.abs_diff(Duration::from_millis(512)) < Duration::from_micros(1));
         assert_eq!(of("redlock://a?drift=0%,0ms").validity(ten), ten, "never below the margin");
     }
 
@@ -221,6 +234,7 @@ mod tests {
             "redlock://a,b,c?drift=2",
             "redlock://a,b,c?drift=99%",
             "redlock://a,b,c?max_ttl=0s",
+            "redlock://a,b,c?max_ttl=500ms",
             "redlock://a,b,c?ca=/x",
             "redlock://a,b,c?replicas=1",
             "redlock://a:x,b,c",

@@ -1,15 +1,21 @@
 //! What silently breaks locks on a quorum. Only reads; runs only when asked.
 
-use super::{client::Client, member::Absence};
+use std::sync::Arc;
+
+use super::{
+    client::Client,
+    config::Amnesia,
+    member::{Absence, Member},
+};
 use crate::{
     Error,
     store::{Finding, Severity},
     stores::redis::{
         clocks::{self, Reading},
-        config::Address,
-        diagnose::{clock, finding, setting, version},
+        diagnose::{clock, finding, setting},
         error,
         node::Link,
+        probe::Persistence,
     },
 };
 
@@ -17,62 +23,119 @@ impl Client {
     pub(super) async fn diagnose(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         findings.extend(self.number());
-        let (mut readings, mut away) = (Vec::new(), 0);
+        let (mut links, mut readings, mut away) = (Vec::new(), Vec::new(), Vec::new());
         for member in &self.members {
-            let at = &member.address;
-            let examined = match member.node.link() {
-                Ok(link) => self.examine(&link).await,
-                Err(error) => Err(error),
-            };
-            match examined {
-                Ok((found, reading)) => {
-                    findings.extend(
-                        found
-                            .into_iter()
-                            .map(|one| Finding { what: format!("{at}: {}", one.what), ..one }),
-                    );
+            match self.look_at(member).await {
+                Ok((link, found, reading)) => {
+                    let at = &member.address;
+                    let named =
+                        |one: Finding| Finding { what: format!("{at}: {}", one.what), ..one };
+                    findings.extend(found.into_iter().map(named));
                     readings.extend(reading.map(|reading| (at.clone(), reading)));
+                    links.push(link);
                 }
-                Err(error) => {
-                    away += 1;
-                    findings.push(self.absent(at, &Absence::Lost(error), away));
-                    continue;
-                }
+                Err(error) => away.push((member, Absence::Lost(error))),
             }
             if let Err(absence @ Absence::Waits(_)) = member.voter(&self.config) {
-                away += 1;
-                findings.push(self.absent(at, &absence, away));
+                away.push((member, absence));
             }
         }
+        let has_majority = self.members.len() - away.len() >= self.quorum.needed();
+        findings.extend(away.iter().map(|(member, why)| absent(member, why, has_majority)));
         findings.extend(clock::of_primaries(&readings));
+        findings.extend(self.memory(&links));
+        findings.extend(versions(&links));
         findings
     }
 
-    async fn examine(&self, link: &Link) -> Result<(Vec<Finding>, Option<Reading>), Error> {
-        let answers = link
-            .pipeline(&setting::questions())
-            .await
-            .map_err(|why| error::of_call(&why, &link.address.to_string()))?;
+    async fn look_at(
+        &self,
+        member: &Member,
+    ) -> Result<(Arc<Link>, Vec<Finding>, Option<Reading>), Error> {
+        let link = member.node.link()?;
+        let answers = match link.pipeline(&setting::questions()).await {
+            Ok(answers) => answers,
+            Err(why) => {
+                let why = error::of_call(&why, &link.address.to_string());
+                // A connection that is found dead is given up like any other.
+                member.node.broken(&link, why.duplicate());
+                return Err(why);
+            }
+        };
         let facts = setting::Facts::read(&answers, &link.probe);
-        let mut findings = setting::judge_one_of_several(&facts);
-        findings.push(version::of(&link.probe));
         let reading = clocks::read(&*self.clock, async |time| link.command(&time).await).await;
-        Ok((findings, reading))
+        Ok((link, setting::judge_one_of_several(&facts), reading))
     }
 
     fn number(&self) -> Option<Finding> {
         let odd = self.config.odd_number()?;
-        let what = format!("{} nodes", self.members.len());
+        let what = match self.members.len() {
+            1 => "1 node".to_owned(),
+            nodes => format!("{nodes} nodes"),
+        };
         Some(finding(Severity::Warning, what, odd, "name three, five or seven independent servers"))
     }
 
-    fn absent(&self, at: &Address, why: &Absence, away: usize) -> Finding {
-        let no_majority = self.members.len() - away < self.quorum.needed();
-        let (severity, meaning) = if no_majority {
-            (Severity::Danger, "with those that are left there is no majority: nothing is granted")
-        } else {
-            (Severity::Warning, "the others decide without it; fewer may be lost yet")
+    /// What becomes of votes when nodes restart.
+    fn memory(&self, links: &[Arc<Link>]) -> Option<Finding> {
+        let forgets = |link: &&Arc<Link>| link.probe.persistence != Persistence::Always;
+        let forgetful: Vec<_> =
+            links.iter().filter(forgets).map(|link| link.address.to_string()).collect();
+        let what = match forgetful.len() {
+            0 => return None,
+            count if count == self.members.len() => "no node keeps every vote on its disk".into(),
+            _ => format!("not every vote is on the disk of {}", forgetful.join(", ")),
         };
-        finding(severity, format!("{at}: {why}"), meaning, "bring it back, or wait until it votes")
+        let advice = "`appendonly yes` and `appendfsync always` have a node keep its votes";
+        Some(match self.config.amnesia {
+            Amnesia::Trust => finding(
+                Severity::Warning,
+                what,
+                "with `amnesia=trust` a node that restarts votes although it may have forgotten: a second holder then \
+                 gets the lock, with a larger fence",
+                advice,
+            ),
+            Amnesia::Wait => {
+                let meaning = format!(
+                    "after a restart such a node does not vote for {} s; if that leaves no majority, nothing is granted \
+                     for so long",
+                    self.config.max_ttl.as_secs()
+                );
+                finding(Severity::Note, what, &meaning, advice)
+            }
+        })
     }
+}
+
+fn absent(member: &Member, why: &Absence, has_majority: bool) -> Finding {
+    let (severity, meaning) = if has_majority {
+        (Severity::Warning, "the others decide without it; fewer may be lost yet")
+    } else {
+        (Severity::Danger, "with those that are left there is no majority: nothing is granted")
+    };
+    let advice = match why {
+        Absence::Waits(_) => "wait; nothing it may have forgotten is held by then",
+        Absence::Lost(_) | Absence::Late(_) => {
+            "bring it back, or check that this machine reaches it"
+        }
+    };
+    finding(severity, format!("{}: {}", member.address, why.at(&member.address)), meaning, advice)
+}
+
+/// One line if all are the same.
+fn versions(links: &[Arc<Link>]) -> Vec<Finding> {
+    let version = |link: &Arc<Link>| link.probe.version.to_string();
+    let mut different: Vec<_> = links.iter().map(version).collect();
+    different.sort_unstable();
+    different.dedup();
+    let note = |version: &String| {
+        let nodes: Vec<_> = links
+            .iter()
+            .filter(|link| link.probe.version.to_string() == *version)
+            .map(|link| link.address.to_string())
+            .collect();
+        let what = format!("{version} at {}", nodes.join(", "));
+        finding(Severity::Note, what, "it has all that leases need", "nothing")
+    };
+    different.iter().map(note).collect()
 }

@@ -2,7 +2,7 @@
 //! nodes' restarts, one after the other.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -24,32 +24,93 @@ use crate::{
     store::{Ask, IfBusy, Operation, Renew},
 };
 
-/// The leases that are being put somewhere.
+/// The leases that are being renewed, and perhaps put somewhere: what is given back meanwhile must not come back.
 #[derive(Debug, Default)]
-pub(super) struct Healing {
-    tokens: Mutex<HashSet<Token>>,
+pub(super) struct Renewals {
+    tokens: Mutex<HashMap<Token, Renewal>>,
     /// How many there are: nearly always none.
     count: AtomicUsize,
 }
 
-impl Healing {
-    /// Whether it was not under way already.
-    fn begin(&self, token: &Token) -> bool {
-        let mut tokens = self.tokens.lock();
-        let is_new = tokens.insert(token.clone());
-        self.count.store(tokens.len(), Ordering::SeqCst);
-        is_new
+#[derive(Debug, Default)]
+struct Renewal {
+    /// How many renewals are under way, and what follows from them.
+    users: usize,
+    is_healing: bool,
+    is_given_back: bool,
+}
+
+/// As long as this lives, the renewals of a batch are under way.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    renewals: Arc<Renewals>,
+    tokens: Vec<Token>,
+}
+
+impl Renewals {
+    /// The renewals of a batch begin.
+    pub(super) fn begin(self: &Arc<Self>, batch: &[Operation]) -> Option<UnderWay> {
+        let tokens: Vec<_> = batch
+            .iter()
+            .filter_map(|operation| match operation {
+                Operation::Renew(renew) => Some(renew.token.clone()),
+                Operation::Ask(_) | Operation::Release(_) => None,
+            })
+            .collect();
+        (!tokens.is_empty()).then(|| self.watch(tokens))
     }
 
-    /// It is done, or its holder gives the lease back; says whether neither had happened yet.
-    pub(super) fn end(&self, token: &Token) -> bool {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return false;
+    fn watch(self: &Arc<Self>, tokens: Vec<Token>) -> UnderWay {
+        let mut all = self.tokens.lock();
+        for token in &tokens {
+            all.entry(token.clone()).or_default().users += 1;
         }
-        let mut tokens = self.tokens.lock();
-        let was_there = tokens.remove(token);
-        self.count.store(tokens.len(), Ordering::SeqCst);
-        was_there
+        self.count.store(all.len(), Ordering::SeqCst);
+        UnderWay { renewals: self.clone(), tokens }
+    }
+
+    /// Its holder gives a lease back.
+    pub(super) fn give_back(&self, token: &Token) {
+        if self.count.load(Ordering::SeqCst) > 0
+            && let Some(renewal) = self.tokens.lock().get_mut(token)
+        {
+            renewal.is_given_back = true;
+        }
+    }
+
+    fn is_given_back(&self, token: &Token) -> bool {
+        self.tokens.lock().get(token).is_none_or(|renewal| renewal.is_given_back)
+    }
+
+    /// Begins to put a lease somewhere, unless that is under way already.
+    fn heal(self: &Arc<Self>, token: &Token) -> Option<UnderWay> {
+        let under_way = self.watch(vec![token.clone()]);
+        let mut all = self.tokens.lock();
+        let was_healing =
+            all.get_mut(token).map(|one| std::mem::replace(&mut one.is_healing, true));
+        drop(all);
+        (was_healing == Some(false)).then_some(under_way)
+    }
+
+    fn healed(&self, token: &Token) {
+        if let Some(renewal) = self.tokens.lock().get_mut(token) {
+            renewal.is_healing = false;
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut all = self.renewals.tokens.lock();
+        for token in &self.tokens {
+            if let Some(renewal) = all.get_mut(token) {
+                renewal.users -= 1;
+                if renewal.users == 0 {
+                    all.remove(token);
+                }
+            }
+        }
+        self.renewals.count.store(all.len(), Ordering::SeqCst);
     }
 }
 
@@ -97,15 +158,17 @@ impl Client {
     /// That is no vote on anything: whether it is held was decided by the others. So the node may take it although it is
     /// older than what it grants; and because its holder renews and never asks again, no majority of asks counts it.
     pub(super) fn heal(self: &Arc<Self>, renew: &Renew, at: Vec<usize>) {
-        if at.is_empty() || !self.healing.begin(&renew.token) {
+        if at.is_empty() {
             return;
         }
+        let Some(under_way) = self.renewals.heal(&renew.token) else { return };
         let (client, renew) = (self.clone(), renew.clone());
         self.spawn(async move {
             if let Some(shown) = client.lease_of(&renew).await {
                 client.put(&renew, &shown, &at).await;
             }
-            client.healing.end(&renew.token);
+            client.renewals.healed(&renew.token);
+            drop(under_way);
         });
     }
 
@@ -125,13 +188,10 @@ impl Client {
     async fn put(self: &Arc<Self>, renew: &Renew, shown: &Shown, at: &[usize]) {
         let batch = Arc::new(vec![Operation::Ask(ask_of(renew, shown))]);
         let steps = vec![Step::Heal(0, shown.ballot)];
-        self.tell(
-            Arc::new(Call::new(self.prefix.clone(), batch.clone(), Care::Careful, steps)),
-            at,
-        )
-        .await;
-        if !self.healing.end(&renew.token) {
-            // Given back meanwhile, perhaps before it arrived.
+        let put = Call::new(self.prefix.clone(), batch.clone(), Care::Careful, steps);
+        self.tell(Arc::new(put), at).await;
+        if self.renewals.is_given_back(&renew.token) {
+            // Perhaps before it arrived.
             let steps = vec![Step::Undo(0, shown.ballot)];
             self.tell(Arc::new(Call::new(self.prefix.clone(), batch, Care::Careful, steps)), at)
                 .await;

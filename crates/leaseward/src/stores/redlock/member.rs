@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -73,14 +72,19 @@ pub(super) enum Absence {
     Waits(Duration),
 }
 
-impl fmt::Display for Absence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Absence {
+    /// The reason, to be read behind the node's address, which is not said again.
+    pub(super) fn at(&self, address: &Address) -> String {
         match self {
-            Self::Lost(error) => write!(f, "{error}"),
-            Self::Late(after) => write!(f, "no answer within {} ms", after.as_millis()),
+            Self::Lost(error) => error
+                .message()
+                .replace(&format!(" to redis at {address}"), "")
+                .replace("connection to redis", "connection")
+                .replace(&format!("redis at {address} "), ""),
+            Self::Late(after) => format!("no answer within {} ms", after.as_millis()),
             Self::Waits(left) => {
                 let seconds = left.as_millis().div_ceil(1000);
-                write!(f, "may have lost its memory and does not vote for {seconds} s yet")
+                format!("may have lost its memory and does not vote for {seconds} s yet")
             }
         }
     }
@@ -209,7 +213,10 @@ impl Member {
 
     fn read(&self, link: &Link, outcome: Result<Value, redis::RedisError>) -> Result<Reply, Error> {
         let reply = match outcome {
-            Ok(value) => Reply::new(value)?,
+            // What is no answer to this may be one to something else: the connection is out of step.
+            Ok(value) => {
+                Reply::new(value).inspect_err(|why| self.node.broken(link, why.duplicate()))?
+            }
             Err(failure) => {
                 let why = error::of_call(&failure, &self.address.to_string());
                 match error::code_of(&failure).map(error::Code::reaction) {

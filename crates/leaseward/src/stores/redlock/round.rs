@@ -254,7 +254,8 @@ impl Tally {
                 Vote::Absent
             }));
         }
-        if let Some(error) = reply.misplaced.take()
+        let unusable = reply.misplaced.take().or(broken.as_ref().map(Error::duplicate));
+        if let Some(error) = unusable
             && let Ok(link) = client.members[at].node.link()
         {
             client.members[at].node.broken(&link, error);

@@ -6,6 +6,7 @@ use redis::Cmd;
 
 use super::{
     ballot::ALLOWANCE,
+    heal::UnderWay,
     quorum::Ballot,
     script::{CAREFUL, PLAIN},
 };
@@ -69,6 +70,8 @@ pub(super) struct Call {
     pub(super) steps: Vec<Step>,
     prefix: Arc<str>,
     care: Care,
+    /// The renewals in it end once the last node has answered.
+    _under_way: Option<Arc<UnderWay>>,
 }
 
 /// How the script is named.
@@ -80,12 +83,17 @@ pub(super) enum By {
 
 impl Call {
     pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, care: Care, steps: Vec<Step>) -> Self {
-        Self { batch, steps, prefix, care }
+        Self { batch, steps, prefix, care, _under_way: None }
+    }
+
+    /// With the renewals that are part of it.
+    pub(super) fn during(self, under_way: Option<Arc<UnderWay>>) -> Self {
+        Self { _under_way: under_way, ..self }
     }
 
     /// The same at other steps.
     pub(super) fn with(&self, steps: Vec<Step>) -> Self {
-        Self { batch: self.batch.clone(), steps, prefix: self.prefix.clone(), care: self.care }
+        Self::new(self.prefix.clone(), self.batch.clone(), self.care, steps)
     }
 
     /// The part of it that gives or takes back what a node may have.

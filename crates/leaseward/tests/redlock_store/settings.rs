@@ -1,0 +1,69 @@
+//! What can be set, and what cannot be had.
+
+use std::time::Duration;
+
+use leaseward::{ErrorKind, store::Severity};
+use leaseward_testkit::{Fsync, RedisServer};
+
+use crate::{
+    help::{LONG, taking},
+    nodes::Nodes,
+    operations::{connect, one, open, take},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drift_is_taken_off_what_a_holder_counts_on() {
+    let nodes = Nodes::keeping();
+    let usual = connect(&nodes.url("")).await;
+    let held = take(usual.lock("a").ttl(LONG)).await;
+    assert!(held.remaining() <= LONG.mul_f64(0.99), "{:?}", held.remaining());
+    assert!(held.remaining() > LONG / 2, "{:?}", held.remaining());
+    let wary = connect(&nodes.url("drift=50%,10ms")).await;
+    let held = take(wary.lock("b").ttl(LONG)).await;
+    assert!(held.remaining() <= LONG / 2, "{:?}", held.remaining());
+    held.renew().await.expect("they answer");
+    assert!(held.remaining() <= LONG / 2, "also after a renewal: {:?}", held.remaining());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_majority_that_is_too_slow_is_told_with_the_time_it_had() {
+    let nodes = Nodes::keeping();
+    let store = open(&nodes.url("timeout=20ms")).await;
+    nodes[..3].iter().for_each(RedisServer::pause);
+    let failure = one(&*store, taking("a", 1)).await.expect_err("they are stopped");
+    assert!(failure.message().contains("no answer within 20 ms"), "{failure}");
+    nodes[..3].iter().for_each(RedisServer::resume);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_had_is_refused_with_the_reason() {
+    let nodes = Nodes::keeping();
+    let locks = connect(&nodes.url("")).await;
+    let permits = locks.semaphore("a", 2).try_acquire().await.expect_err("there are none");
+    assert_eq!(permits.kind(), ErrorKind::Unsupported);
+    let says = "with three nodes and two permits there can be three holders";
+    assert!(permits.message().contains(says), "{permits}");
+    let long = locks.lock("a").ttl(2 * LONG).try_acquire().await.expect_err("it is too long");
+    assert_eq!(long.kind(), ErrorKind::Unsupported);
+    assert!(long.hint_text().is_some_and(|hint| hint.contains("max_ttl")), "{long:?}");
+    drop(take(connect(&nodes.url("max_ttl=2m")).await.lock("a").ttl(2 * LONG)).await);
+    for node in nodes.iter() {
+        assert_eq!(node.cli(&["exists", "leaseward:h:lock:a"]), "0", "one of ours, not of Redis");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_of_nodes_that_is_no_better_than_fewer_is_found() {
+    let nodes = Nodes::start(4, |_| RedisServer::builder().appendonly(Fsync::Always));
+    let locks = connect(&nodes.url("")).await;
+    let found = locks.diagnose().await.expect("they answer");
+    let odd = found.iter().find(|one| one.what == "4 nodes").expect("it is told");
+    assert_eq!(odd.severity, Severity::Warning);
+    // With four, two may not be lost.
+    nodes[0].kill();
+    let held = take(locks.lock("a").ttl(LONG)).await;
+    assert!(held.remaining() > Duration::ZERO);
+    let one = connect(&format!("redlock://{}", nodes[1].address())).await;
+    let found = one.diagnose().await.expect("it answers");
+    assert!(found.iter().any(|one| one.what == "1 node"), "{found:?}");
+}
