@@ -8,9 +8,11 @@ const Redlock = require('redlock').default;
 
 const TTL_MS = 10_000;
 const [experiment, url, ...rest] = process.argv.slice(2);
-const redis = new Redis(url);
+// One server, or several that vote.
+const all = url.split(',').map((one) => new Redis(one));
+const redis = all[0];
 // For ever, as the others do; the rest is its default.
-const redlock = new Redlock([redis], { retryCount: -1 });
+const redlock = new Redlock(all, { retryCount: -1 });
 redlock.on('error', () => {});
 
 const nanos = () => Number(process.hrtime.bigint());

@@ -106,13 +106,13 @@ impl Rare {
             Renewing::Every(every) => spec.renew_ms = millis("renewal interval", every)?,
         }
         if self.min_hold.is_some() && !capability.min_hold {
-            return Err(unsupported("a minimum hold"));
+            return Err(unsupported("a minimum hold", capability));
         }
         if self.lock_delay.is_some() && !capability.lock_delay {
-            return Err(unsupported("a lock delay"));
+            return Err(unsupported("a lock delay", capability));
         }
         if self.value.is_some() && !capability.value {
-            return Err(unsupported("a value on a lease"));
+            return Err(unsupported("a value on a lease", capability));
         }
         let extras = Extras {
             max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
@@ -151,13 +151,13 @@ fn check_mode(mode: Mode, capability: &Capability) -> Result<(), Error> {
     match mode {
         Mode::Exclusive => Ok(()),
         Mode::Shared if capability.modes.shared => Ok(()),
-        Mode::Shared => Err(unsupported("shared mode")),
+        Mode::Shared => Err(unsupported("shared mode", capability)),
         Mode::Permit { capacity } if !(1..=CAPACITY_MAX).contains(&capacity) => {
             Err(invalid(format!("a semaphore with {capacity} permits is out of range"))
                 .hint(format!("1 to {CAPACITY_MAX}")))
         }
         Mode::Permit { .. } if capability.modes.permits => Ok(()),
-        Mode::Permit { .. } => Err(unsupported("permits")),
+        Mode::Permit { .. } => Err(unsupported("permits", capability)),
     }
 }
 
@@ -174,7 +174,10 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-fn unsupported(what: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("this store cannot keep {what}"))
-        .hint("docs/choosing.md says which store can")
+fn unsupported(what: &str, capability: &Capability) -> Error {
+    let message = match capability.why_not {
+        Some(why) => format!("this store cannot keep {what}: {why}"),
+        None => format!("this store cannot keep {what}"),
+    };
+    Error::new(ErrorKind::Unsupported, message).hint("docs/choosing.md says which store can")
 }

@@ -58,8 +58,8 @@ pub(crate) struct Rslock {
 }
 
 impl Rslock {
-    pub(crate) fn connect(url: &str) -> Self {
-        Self { manager: LockManager::new(vec![url]), name: String::new() }
+    pub(crate) fn connect(urls: Vec<&str>) -> Self {
+        Self { manager: LockManager::new(urls), name: String::new() }
     }
 }
 
@@ -97,6 +97,8 @@ pub(crate) enum Work {
     Plain,
     /// Also a fence, a look at the queue and a record of the holder.
     Same,
+    /// Also a ballot that is remembered.
+    Vote,
 }
 
 impl Common {
@@ -168,6 +170,10 @@ pub(crate) fn requests(work: Work, scripts: &[String; 3], name: &str) -> [Vec<St
                 ":host:1234",
             ]),
             words(&["EVALSHA", release, "3", &lock, &held, &queue, &token]),
+        ],
+        Work::Vote => [
+            words(&["EVALSHA", acquire, "2", &lock, &held, &token, TTL_MS, ":host:1234"]),
+            words(&["EVALSHA", free, "1", &lock, &token]),
         ],
     }
 }

@@ -4,4 +4,5 @@ pub(crate) mod clients;
 pub(crate) mod peers;
 pub(crate) mod queue;
 pub(crate) mod raw;
+pub(crate) mod raw_quorum;
 pub(crate) mod server;

@@ -39,6 +39,15 @@ if redis.call('EXISTS', KEYS[3]) > 0 then return -1 end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1";
 
+/// The work of a node's vote: the lock, and a ballot above the last that is remembered longer than the lock.
+pub(crate) const VOTE: &str = "\
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+local time = redis.call('TIME')
+local ballot = string.format('%010d%06d', time[1], time[2])
+local old = redis.call('SET', KEYS[2], ballot .. ARGV[3], 'PX', 610000, 'GET')
+if old and string.sub(old, 1, 16) >= ballot then return 0 end
+return 1";
+
 /// How long the keys live.
 pub(crate) const TTL_MS: &str = "10000";
 
@@ -78,7 +87,7 @@ pub(crate) struct Driven {
 }
 
 pub(crate) struct RawRedis {
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     inbox: Vec<u8>,
     begin: usize,
     end: usize,
@@ -116,11 +125,11 @@ impl RawRedis {
         Ok(reply.lines().nth(1).unwrap_or_default().to_owned())
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.stream.write_all(bytes).map_err(|error| error.to_string())
     }
 
-    fn receive(&mut self) -> Result<(), String> {
+    pub(super) fn receive(&mut self) -> Result<(), String> {
         if self.begin > 0 {
             self.inbox.copy_within(self.begin..self.end, 0);
             self.end -= self.begin;
@@ -134,6 +143,13 @@ impl RawRedis {
             }
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// The next reply of those that have come, if all of it is there.
+    pub(super) fn next_reply(&mut self) -> Option<Reply> {
+        let (reply, len) = parse(&self.inbox[self.begin..self.end])?;
+        self.begin += len;
+        Some(reply)
     }
 
     /// Tasks that each acquire and release, as many at once as there are requests, for so long.
@@ -153,8 +169,7 @@ impl RawRedis {
             self.receive()?;
             let now = Instant::now();
             let is_over = now.duration_since(start) >= span;
-            while let Some((reply, len)) = parse(&self.inbox[self.begin..self.end]) {
-                self.begin += len;
+            while let Some(reply) = self.next_reply() {
                 let task = in_flight.pop_front().ok_or("more replies than requests")?;
                 driven.errors += u32::from(!reply.is_good());
                 if !holds[task] {

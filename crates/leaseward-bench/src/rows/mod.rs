@@ -4,6 +4,7 @@
 mod leases;
 mod memory;
 mod redis;
+mod redlock;
 mod sqlite;
 mod tool;
 
@@ -33,6 +34,11 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "the Redis store, beside raw requests and the lock libraries people run",
         rows: redis::rows,
     },
+    Group {
+        name: "redlock",
+        what: "a majority of five Redis, beside raw requests and the Redlock libraries people run",
+        rows: redlock::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
@@ -43,6 +49,7 @@ pub(crate) const PARTS: &[Part] = &[
     redis::NOW,
     redis::PAIRS,
     redis::TURNS,
+    redlock::RIVALS,
     sqlite::TURNS,
     sqlite::FLOCK_TURNS,
     sqlite::BUSY,

@@ -10,7 +10,7 @@ use leaseward::{
 use crate::{
     Case, Fate, Fixture, Kind, Need,
     case::case,
-    support::{LONG, SHORT, Witness, asking, busy, eventually, granted, queue_of, take, view},
+    support::{LONG, SHORT, Witness, asking, busy, granted, queue_of, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -217,7 +217,7 @@ async fn everything_may_arrive_twice(fixture: &Fixture) {
     let next = granted(waiting).await;
     assert!(next.fence() > fence && next.is_held());
     let waiting = asking(one.lock("x").ttl(LONG));
-    eventually("it waits once", || async { view(&other, "x").await.waiters.len() == 1 }).await;
+    queue_of(&other, "x", 1).await;
     next.release().await.expect("given back");
     assert!(granted(waiting).await.is_held());
 }

@@ -69,10 +69,13 @@ async fn refuses_afterwards(fixture: &Fixture) {
     let handle = take(&one.lock("y").ttl(LONG)).await.detach();
     one.shutdown().await;
     one.shutdown().await;
+    if one.capability().modes.permits {
+        let error = one.semaphore("s", 1).acquire().await.expect_err("it was shut down");
+        assert_eq!(error.kind(), ErrorKind::ShutDown, "{error}");
+    }
     for error in [
         one.lock("x").acquire().await.err(),
         one.lock("x").try_acquire().await.err(),
-        one.semaphore("s", 1).acquire().await.err(),
         one.all(["a", "b"]).acquire().await.err(),
         one.attach(&handle).await.err(),
     ] {

@@ -14,15 +14,15 @@ use super::{
 use crate::{
     Error, ErrorKind, LostReason,
     clock::Moment,
-    store::{Answer, IfBusy, Place, Push, Renewal, Reply, timing},
+    store::{Answer, IfBusy, Place, Push, Renewal, Reply, Standing, timing},
 };
 
 /// Asks of one token that may go unanswered in a row before its waiters are told, unless it has a place in the queue.
 const FAILURES_MAX: u8 = 5;
 /// Between such asks.
-const ASK_AGAIN: Duration = Duration::from_millis(20);
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// At most this long.
-const ASK_AGAIN_MAX: Duration = Duration::from_millis(500);
+pub(super) const ASK_AGAIN_MAX: Duration = Duration::from_millis(500);
 
 impl Engine {
     /// Takes an answer to whoever it is for; `now` is when it came.
@@ -95,7 +95,8 @@ impl Engine {
             let mut state = bid.state.lock();
             state.is_in_flight = false;
             state.last_sent = state.last_sent.max(sent);
-            if answer.is_ok() {
+            // Where a store has no queue, being told again and again that it is busy is what makes pauses longer.
+            if matches!(&answer, Ok(reply) if !matches!(reply, Reply::Busy(_))) {
                 state.failures = 0;
             }
         }
@@ -116,14 +117,7 @@ impl Engine {
                     self.bury(&mut shard, bid, state);
                 }
             }
-            Ok(Reply::Busy(standing)) => {
-                let mut state = bid.state.lock();
-                let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures.into());
-                let due = standing.free_in.map_or(pause, |left| left.min(pause));
-                state.failures = state.failures.saturating_add(1);
-                state.crowd().standing = Some(Box::new(standing));
-                self.keeper.schedule(bid, &mut state, now + due);
-            }
+            Ok(Reply::Busy(standing)) => self.told_busy(bid, standing, now, &mut after),
             Ok(Reply::Gone(reason)) => {
                 let decision = bid.state.lock().claim.not_ours(reason, now);
                 self.follow(&mut shard, bid, decision, None, now, &mut after);
@@ -163,6 +157,26 @@ impl Engine {
         let free = place.standing.free_in.map_or(Moment::NEVER, |left| now + left + FREE_SLACK);
         state.crowd().standing = Some(Box::new(place.standing));
         self.keeper.schedule(bid, &mut state, refresh.min(free));
+    }
+
+    /// A store without a queue has somebody else's lease: ask again when it changes, or after a while.
+    fn told_busy(&self, bid: &Arc<Bid>, standing: Standing, now: Moment, after: &mut After) {
+        let mut state = bid.state.lock();
+        if state.claim.is_ended() {
+            return;
+        }
+        if std::mem::take(&mut state.ask_again) {
+            // It changed while this was under way.
+            state.is_in_flight = true;
+            after.asks.push(self.ask_again(bid, &state));
+            return;
+        }
+        let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures.into());
+        let due = standing.free_in.map_or(pause, |left| left.min(pause));
+        // Not so many that the first answer that is lost is not asked for again.
+        state.failures = (state.failures + 1).min(FAILURES_MAX - 1);
+        state.crowd().standing = Some(Box::new(standing));
+        self.keeper.schedule(bid, &mut state, now + due);
     }
 
     fn ask_failed(

@@ -182,6 +182,8 @@ impl Engine {
         let shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
         if !state.claim.is_ended() && !state.claim.is_held() {
+            // Whoever comes too late this time tries again soon.
+            state.failures = 0;
             if state.is_in_flight {
                 state.ask_again = true;
             } else {

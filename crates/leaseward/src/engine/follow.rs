@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Engine,
+    answers::{ASK_AGAIN, ASK_AGAIN_MAX},
     bid::{Bid, BidState, Outcome, Waiter},
     claim::{self, Decision},
     cohort::{Cohort, HandOver},
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     Guard, LostReason,
     clock::Moment,
-    store::{Blocks, Grant, Operation},
+    store::{Blocks, Grant, Operation, Waiting},
 };
 
 /// What is done once no lock is held any more.
@@ -248,8 +249,15 @@ impl Engine {
         }
         let token = claim::token_after(&old.token, self.new_token());
         let (bid, job) = self.new_bid(old.name.clone(), token, waiters);
-        shard.insert(bid);
-        after.asks.push(job);
+        shard.insert(bid.clone());
+        if self.store.capability().waiting != Waiting::AskAgain {
+            return after.asks.push(job);
+        }
+        // Without a queue whoever asks first has it, and that would always be this process: others are given a moment.
+        let mut state = bid.state.lock();
+        state.is_in_flight = false;
+        let due = self.clock.now() + self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, 0);
+        self.keeper.schedule(&bid, &mut state, due);
     }
 
     /// Kills a token nobody wants and answers with the release that tells the store (R6).

@@ -79,6 +79,8 @@ pub struct Capability {
     pub reach: Reach,
     /// Which modes there are beside exclusive.
     pub modes: Modes,
+    /// Why it lacks a mode, for whoever asks for it.
+    pub why_not: Option<&'static str>,
     /// The TTLs it can keep; a shorter one is raised and reported, a longer one refused.
     pub ttl: RangeInclusive<Duration>,
     /// Whether a try for several names is atomic, whichever they are. See also
@@ -111,6 +113,7 @@ impl Capability {
             waiting: Waiting::HandedOver,
             reach,
             modes: Modes { shared: true, permits: true },
+            why_not: None,
             ttl: TTL_MIN..=TTL_MAX,
             several_names: true,
             min_hold: true,

@@ -5,6 +5,8 @@ pub mod memory;
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -17,6 +19,8 @@ pub(crate) static REGISTRY: &[&Scheme] = &[
     &postgres::SCHEME,
     #[cfg(feature = "redis")]
     &redis::SCHEME,
+    #[cfg(feature = "redis")]
+    &redlock::SCHEME,
     #[cfg(feature = "sqlite")]
     &sqlite::SCHEME,
 ];

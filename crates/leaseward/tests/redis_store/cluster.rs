@@ -10,7 +10,7 @@ use leaseward_testkit::{Cluster, PATIENCE, RedisServer, eventually};
 
 use crate::{
     help::{LONG, ask, connect, granted, one, open, releasing, take, taking, until},
-    steps::name,
+    names::name,
     work::Works,
 };
 

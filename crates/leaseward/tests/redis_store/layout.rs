@@ -12,7 +12,7 @@ use crate::{
     help::{
         LONG, Monitor, ask, granted, keys, listen, one, open, queueing, releasing, renewing, taking,
     },
-    steps::token,
+    names::token,
 };
 
 const FENCE: &str = "leaseward:fence";

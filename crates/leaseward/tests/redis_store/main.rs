@@ -8,6 +8,10 @@ mod cluster;
 mod hand_clock;
 mod help;
 mod layout;
+#[path = "../support/names.rs"]
+mod names;
+#[path = "../support/operations.rs"]
+mod operations;
 mod reference;
 mod replies;
 mod sentinel;

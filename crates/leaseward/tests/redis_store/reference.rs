@@ -26,7 +26,8 @@ use tokio::runtime::Runtime;
 use crate::{
     hand_clock::HandClock,
     help::{is_full, listen, open},
-    steps::{Step, Times, a_step, name},
+    names::name,
+    steps::{Step, Times, a_step},
 };
 
 const STEPS_MAX: usize = 56;

@@ -16,7 +16,7 @@ use crate::{
         Monitor, ask, granted, healed, keys, listen, one, open, queueing, releasing, renewing,
         taking, until,
     },
-    steps::{name, token},
+    names::{name, token},
 };
 
 /// What a network does.

@@ -13,7 +13,7 @@ use crate::{
         Monitor, connect, granted, healed, is_full, one, open, queueing, releasing, renewing, take,
         taking, try_open, until,
     },
-    steps::token,
+    names::token,
 };
 
 /// Long enough for a restart, on a busy machine too.

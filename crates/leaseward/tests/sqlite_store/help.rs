@@ -16,7 +16,7 @@ use leaseward::{
     stores::sqlite::{Durability, Sqlite},
 };
 
-use crate::steps::{name, token};
+use crate::names::{name, token};
 
 pub(crate) fn context(clock: Arc<dyn Clock>) -> OpenContext {
     OpenContext { clock, who: Arc::from("test:1") }

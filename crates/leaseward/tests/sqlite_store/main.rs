@@ -6,6 +6,8 @@ mod file;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;
+#[path = "../support/names.rs"]
+mod names;
 mod processes;
 mod reference;
 #[path = "../support/steps.rs"]

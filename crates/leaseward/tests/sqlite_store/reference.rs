@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use crate::{
     hand_clock::HandClock,
     help::{all, listen, open, run},
-    steps::{Step, Times, a_step, name},
+    names::name,
+    steps::{Step, Times, a_step},
 };
 
 /// Below the number of commits after which the file is swept, which ends leases earlier than the reference does.

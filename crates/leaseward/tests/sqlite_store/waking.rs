@@ -6,7 +6,7 @@ use leaseward::store::{Evidence, Push, Reply, Store};
 
 use crate::{
     help::{granted, listen, one, open_now, queue, release, renew, take},
-    steps::{name, token},
+    names::{name, token},
 };
 
 /// Far longer than any of this takes: only a wake-up that never comes runs into it.

@@ -1,12 +1,14 @@
 //! Random operations, for comparing a store with the memory store. Shared by the tests of the stores.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use leaseward::{
-    Mode, Name, Token, Value,
+    Mode, Value,
     store::{Ask, Break, IfBusy, Names, Operation, Release, Renew},
 };
 use proptest::prelude::*;
+
+use crate::names::{name, token};
 
 pub(crate) const NAMES: [&str; 3] = ["a", "ab", "b"];
 const TOKENS: u128 = 6;
@@ -28,14 +30,6 @@ pub(crate) struct Times {
     pub(crate) keeps: &'static [u64],
     pub(crate) advances: &'static [u64],
     pub(crate) set_backs: &'static [u64],
-}
-
-pub(crate) fn name(text: &str) -> Name {
-    Name::new(text).expect("a good name")
-}
-
-pub(crate) fn token(random: u128) -> Token {
-    Token::new(random << 96 | random, Arc::from(format!("host:{random}")))
 }
 
 fn a_mode() -> impl Strategy<Value = Mode> {

@@ -2,11 +2,11 @@
 
 mod distance;
 mod leases;
-mod pairs;
+pub(super) mod pairs;
 mod record;
 mod start;
 mod strong;
-mod turns;
+pub(super) mod turns;
 
 pub(crate) use leases::HOLD;
 pub(crate) use pairs::PAIRS;
@@ -27,7 +27,7 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 /// The arguments of a part, by their places.
-fn argument<T: std::str::FromStr>(args: &[String], at: usize) -> Result<T, String> {
+pub(super) fn argument<T: std::str::FromStr>(args: &[String], at: usize) -> Result<T, String> {
     let word = args.get(at).ok_or_else(|| format!("argument {at} is missing"))?;
     word.parse().map_err(|_| format!("argument {at} is `{word}`"))
 }

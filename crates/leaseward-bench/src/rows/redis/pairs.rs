@@ -11,7 +11,8 @@ use crate::{
         clients::{Client, Common, Ours, Rslock, Work, requests},
         peers,
         queue::Waited,
-        raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, request},
+        raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, VOTE, request},
+        raw_quorum::RawQuorum,
         server::Server,
     },
     row::{
@@ -92,13 +93,13 @@ fn at_once(server: &Server, name: &'static str, tasks: u32, targets: &[crate::ro
 }
 
 /// What tasks came to that acquire and release.
-pub(super) struct Pairs {
-    pub(super) per_second: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) client_us: f64,
-    pub(super) server_us: f64,
-    pub(super) errors: f64,
+pub(in crate::rows) struct Pairs {
+    pub(in crate::rows) per_second: f64,
+    pub(in crate::rows) p50_us: f64,
+    pub(in crate::rows) p99_us: f64,
+    pub(in crate::rows) client_us: f64,
+    pub(in crate::rows) server_us: f64,
+    pub(in crate::rows) errors: f64,
 }
 
 impl Pairs {
@@ -110,7 +111,7 @@ impl Pairs {
     }
 
     /// From what a process told: pairs, seconds, p50 and p99 of a pair, processor seconds and errors.
-    pub(super) fn read(told: &[f64], server_seconds: f64) -> Result<Self, String> {
+    pub(in crate::rows) fn read(told: &[f64], server_seconds: f64) -> Result<Self, String> {
         let [pairs, seconds, p50_us, p99_us, client_seconds, errors] = *told else {
             return Err(format!("{} figures instead of 6", told.len()));
         };
@@ -126,7 +127,12 @@ impl Pairs {
 }
 
 /// The process of a contender.
-pub(super) fn command(who: &str, url: &str, tasks: u32, span: Duration) -> Result<Command, String> {
+pub(in crate::rows) fn command(
+    who: &str,
+    url: &str,
+    tasks: u32,
+    span: Duration,
+) -> Result<Command, String> {
     let (tasks, millis) = (tasks.to_string(), span.as_millis().to_string());
     let args = ["pairs", url, &tasks, &millis];
     match who {
@@ -144,10 +150,12 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
     match who.as_str() {
         "raw" => raw(&url, Work::Plain, tasks, span),
         "raw-same" => raw(&url, Work::Same, tasks, span),
+        "raw-quorum" => raw_quorum(&url, Work::Plain, tasks, span),
+        "raw-quorum-same" => raw_quorum(&url, Work::Vote, tasks, span),
         _ => tasks::in_task(Threads::Two, async move {
             match who.as_str() {
                 "ours" => pairs(&Ours::connect(&url, true).await?, tasks, span).await,
-                "rslock" => pairs(&Rslock::connect(&url), tasks, span).await,
+                "rslock" => pairs(&Rslock::connect(url.split(',').collect()), tasks, span).await,
                 "common" => pairs(&Common::connect(&url, Work::Plain).await?, tasks, span).await,
                 "common-same" => {
                     pairs(&Common::connect(&url, Work::Same).await?, tasks, span).await
@@ -161,17 +169,36 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
     }
 }
 
-fn raw(url: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
-    let mut raw = RawRedis::connect(url.trim_start_matches("redis://"))?;
-    let scripts = [raw.load(FREE)?, raw.load(ACQUIRE)?, raw.load(RELEASE)?];
-    let all: Vec<_> = (0..tasks)
+/// The requests of tasks, each with a name of its own.
+fn all_requests(work: Work, scripts: &[String; 3], tasks: usize) -> Vec<Requests> {
+    (0..tasks)
         .map(|task| {
-            let words = requests(work, &scripts, &format!("pair:{task}"));
+            let words = requests(work, scripts, &format!("pair:{task}"));
             let [acquire, release] =
                 words.map(|words| request(&words.iter().map(String::as_str).collect::<Vec<_>>()));
             Requests { acquire, release }
         })
-        .collect();
+        .collect()
+}
+
+/// A majority of several servers, with no library around it.
+fn raw_quorum(urls: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
+    let addresses: Vec<_> = urls.split(',').map(|url| url.trim_start_matches("redis://")).collect();
+    let mut raw = RawQuorum::connect(&addresses)?;
+    let scripts = [raw.load(FREE)?, raw.load(VOTE)?, String::new()];
+    let all = all_requests(work, &scripts, tasks);
+    raw.drive(&all, Duration::ZERO)?;
+    standby::ready()?;
+    let cpu = child::cpu_seconds();
+    let driven = raw.drive(&all, span)?;
+    let cpu = child::cpu_seconds() - cpu;
+    Ok(told(driven.micros, driven.seconds, cpu, driven.errors))
+}
+
+fn raw(url: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
+    let mut raw = RawRedis::connect(url.trim_start_matches("redis://"))?;
+    let scripts = [raw.load(FREE)?, raw.load(ACQUIRE)?, raw.load(RELEASE)?];
+    let all = all_requests(work, &scripts, tasks);
     raw.drive(&all, Duration::ZERO)?;
     standby::ready()?;
     let cpu = child::cpu_seconds();

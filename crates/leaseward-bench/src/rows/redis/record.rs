@@ -5,15 +5,15 @@ use std::time::Duration;
 use crate::stats::{jain, quantile};
 
 /// What contention came to.
-pub(super) struct Turns {
-    pub(super) per_second: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    pub(super) requests: f64,
-    pub(super) starved: f64,
-    pub(super) jain: f64,
-    pub(super) longest_to_median: f64,
-    pub(super) errors: f64,
+pub(in crate::rows) struct Turns {
+    pub(in crate::rows) per_second: f64,
+    pub(in crate::rows) p50_us: f64,
+    pub(in crate::rows) p99_us: f64,
+    pub(in crate::rows) requests: f64,
+    pub(in crate::rows) starved: f64,
+    pub(in crate::rows) jain: f64,
+    pub(in crate::rows) longest_to_median: f64,
+    pub(in crate::rows) errors: f64,
 }
 
 /// When who held it, from the logs of all processes, in nanoseconds.

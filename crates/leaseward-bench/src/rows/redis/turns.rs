@@ -170,6 +170,28 @@ fn contend(
     size: Size,
 ) -> Result<Turns, String> {
     let span = size.span(SPAN);
+    let mut requests = 0.0;
+    let mut turns = contest(who.id, &server.url(), tasks, processes, span, |commands| {
+        let outcome = server.run_prepared(commands, span, |control| match who.id {
+            "queue" => control.ask(&["RPUSH", LIST, "t"]).map(drop),
+            _ => Ok(()),
+        })?;
+        requests = outcome.spent.calls(who.requests);
+        Ok(outcome.told)
+    })?;
+    turns.requests = requests / (turns.per_second * span.as_secs_f64());
+    Ok(turns)
+}
+
+/// A contest of processes that somebody runs, and whose figures, the errors, he answers with.
+pub(in crate::rows) fn contest(
+    who: &str,
+    url: &str,
+    tasks: usize,
+    processes: usize,
+    span: Duration,
+    run: impl FnOnce(Vec<Command>) -> Result<Vec<Vec<f64>>, String>,
+) -> Result<Turns, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let processes = processes.min(tasks);
     let mut commands = Vec::new();
@@ -177,37 +199,32 @@ fn contend(
     for process in 0..processes {
         let (first, behind) = (tasks * process / processes, tasks * (process + 1) / processes);
         let log = folder.path().join(process.to_string());
-        commands.push(command(who, server, first, behind - first, span, &log)?);
+        commands.push(command(who, url, first, behind - first, span, &log)?);
         logs.push(log);
     }
-    let outcome = server.run_prepared(commands, span, |control| match who.id {
-        "queue" => control.ask(&["RPUSH", LIST, "t"]).map(drop),
-        _ => Ok(()),
-    })?;
+    let errors: f64 = run(commands)?.iter().flatten().sum();
     let mut record = Record::default();
     for log in logs {
         record.read(&fs::read_to_string(log).map_err(|error| error.to_string())?)?;
     }
     let mut turns = record.summary(tasks, span);
-    turns.requests = outcome.spent.calls(who.requests) / (turns.per_second * span.as_secs_f64());
-    turns.errors += outcome.told.iter().flatten().sum::<f64>();
+    turns.errors += errors;
     Ok(turns)
 }
 
 fn command(
-    who: Who,
-    server: &Server,
+    who: &str,
+    url: &str,
     first: usize,
     tasks: usize,
     span: Duration,
     log: &Path,
 ) -> Result<Command, String> {
-    let url = server.url();
     let (tasks, millis) = (tasks.to_string(), span.as_millis().to_string());
     let (first, log) = (first.to_string(), log.display().to_string());
-    let args = [who.id, &url, &tasks, &millis, &first, &log];
+    let args = [who, url, &tasks, &millis, &first, &log];
     let other = ["turns", args[1], args[2], args[3], args[4], args[5]];
-    match who.id {
+    match who {
         "node" => Ok(peers::node(&other)),
         "python" => Ok(peers::python(&other)),
         _ => child::command(TURNS.name, &args),
@@ -229,7 +246,7 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
             "ours" => ours.hold(&Ours::connect(&url, true).await?).await,
             "ours-strict" => ours.hold(&Ours::connect(&url, false).await?).await,
             "queue" => ours.hold(&Queue::at(url.trim_start_matches("redis://"))).await,
-            "rslock" => ours.hold(&Rslock::connect(&url)).await,
+            "rslock" => ours.hold(&Rslock::connect(url.split(',').collect())).await,
             _ => Err(format!("who is `{who}`?")),
         }
     })

@@ -15,33 +15,33 @@ use crate::{
 };
 
 /// A value as it came back.
-pub(super) fn value_from(text: &[u8]) -> Option<crate::Value> {
+pub(in crate::stores) fn value_from(text: &[u8]) -> Option<crate::Value> {
     text.strip_prefix(b"=").and_then(|value| crate::Value::new(value).ok())
 }
 
 /// The script's flat answer, read from front to back.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(in crate::stores) struct Answers {
     values: std::vec::IntoIter<Value>,
     misplaced: Option<Error>,
 }
 
 impl Answers {
-    pub(super) fn new(value: Value) -> Result<Self, Error> {
+    pub(in crate::stores) fn new(value: Value) -> Result<Self, Error> {
         match value {
             Value::Array(values) => Ok(Self { values: values.into_iter(), misplaced: None }),
             other => Err(unexpected(&other)),
         }
     }
 
-    pub(super) fn number(&mut self) -> Result<i64, Error> {
+    pub(in crate::stores) fn number(&mut self) -> Result<i64, Error> {
         match self.values.next() {
             Some(Value::Int(number)) => Ok(number),
             other => Err(unexpected(&other.unwrap_or_default())),
         }
     }
 
-    pub(super) fn bytes(&mut self) -> Result<Vec<u8>, Error> {
+    pub(in crate::stores) fn bytes(&mut self) -> Result<Vec<u8>, Error> {
         match self.values.next() {
             Some(Value::BulkString(bytes)) => Ok(bytes),
             Some(Value::SimpleString(text)) => Ok(text.into_bytes()),
@@ -51,7 +51,7 @@ impl Answers {
     }
 
     /// A list of texts; what is missing is empty.
-    pub(super) fn list(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+    pub(in crate::stores) fn list(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         let Some(Value::Array(values)) = self.values.next() else {
             return Err(unexpected(&Value::Nil));
         };
@@ -62,19 +62,19 @@ impl Answers {
         Ok(values.into_iter().map(text).collect())
     }
 
-    fn text(&mut self) -> Result<String, Error> {
+    pub(in crate::stores) fn text(&mut self) -> Result<String, Error> {
         self.bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn count(&mut self) -> Result<u32, Error> {
+    pub(in crate::stores) fn count(&mut self) -> Result<u32, Error> {
         self.number().map(|number| u32::try_from(number).unwrap_or(0))
     }
 
-    fn fence(&mut self) -> Result<Fence, Error> {
+    pub(in crate::stores) fn fence(&mut self) -> Result<Fence, Error> {
         self.number().map(|number| Fence::new(number.unsigned_abs()))
     }
 
-    fn block(&mut self) -> Result<Block, Error> {
+    pub(in crate::stores) fn block(&mut self) -> Result<Block, Error> {
         Ok(Block { first: self.fence()?, len: self.count()? })
     }
 
@@ -193,7 +193,7 @@ fn granted(
 }
 
 /// What to call a holder that is none of ours, by the kind of its key.
-pub(super) fn stranger(kind: &str) -> Arc<str> {
+pub(in crate::stores) fn stranger(kind: &str) -> Arc<str> {
     match kind {
         "string" => Arc::from("a client of another library"),
         "hash" => Arc::from("a Redisson-style lock"),
@@ -214,7 +214,7 @@ pub(super) fn mode_from(letter: &str, capacity: u32) -> Mode {
 }
 
 /// Milliseconds as Redis says them: below zero there is no end.
-pub(super) fn time_left(ms: i64) -> Option<Duration> {
+pub(in crate::stores) fn time_left(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 

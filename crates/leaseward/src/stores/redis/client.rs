@@ -18,6 +18,7 @@ use super::{
     fences::Fences,
     keys::{Keys, Slot},
     node::Wiring,
+    script::SCRIPT,
     servers::Servers,
     strong::{Line, Strong},
     watch::Watched,
@@ -271,7 +272,8 @@ impl Drop for Client {
 fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
     let (hears, returns) = (me.clone(), me.clone());
     Arc::new(Wiring {
-        dialler,
+        dialler: Arc::new(dialler),
+        scripts: vec![&*SCRIPT],
         handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),
@@ -292,7 +294,8 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
 /// What the connections of strong mode need: they hear nothing, and whoever waits misses nothing when one is lost.
 fn wire_up_lines(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
     Arc::new(Wiring {
-        dialler,
+        dialler: Arc::new(dialler),
+        scripts: vec![&*SCRIPT],
         handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use crate::{Error, clock::Clock};
 
 /// How a clock stands against ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(in crate::stores) struct Reading {
     /// By how much it is ahead, in microseconds.
     pub(super) ahead_us: i64,
     /// How long the answer took: the reading may be wrong by half of it.
@@ -33,7 +33,7 @@ impl Reading {
 }
 
 /// Looks at a clock over whatever answers TIME.
-pub(super) async fn read(
+pub(in crate::stores) async fn read(
     clock: &dyn Clock,
     ask: impl AsyncFnOnce(Cmd) -> Result<Value, RedisError>,
 ) -> Option<Reading> {

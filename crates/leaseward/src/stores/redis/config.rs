@@ -33,7 +33,7 @@ const SETTINGS: &[&str] = &[
 
 /// Where one server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Address {
+pub(in crate::stores) enum Address {
     Tcp(String, u16),
     Unix(PathBuf),
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Address {
 
 /// How the servers belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Topology {
+pub(in crate::stores) enum Topology {
     One(Address),
     Sentinel { sentinels: Vec<Address>, master: String },
     Cluster { seeds: Vec<Address> },
@@ -58,9 +58,9 @@ pub(super) enum Topology {
 
 /// As whom to connect.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Credentials {
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
+pub(in crate::stores) struct Credentials {
+    pub(in crate::stores) user: Option<String>,
+    pub(in crate::stores) password: Option<String>,
 }
 
 impl fmt::Debug for Credentials {
@@ -71,36 +71,36 @@ impl fmt::Debug for Credentials {
 
 /// Files for TLS, and whether to look at certificates at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tls {
-    pub(super) ca: Option<PathBuf>,
-    pub(super) cert_and_key: Option<(PathBuf, PathBuf)>,
-    pub(super) any_certificate: bool,
+pub(in crate::stores) struct Tls {
+    pub(in crate::stores) ca: Option<PathBuf>,
+    pub(in crate::stores) cert_and_key: Option<(PathBuf, PathBuf)>,
+    pub(in crate::stores) any_certificate: bool,
 }
 
 /// What counts only once replicas have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Strong {
-    pub(super) replicas: u32,
-    pub(super) timeout: Duration,
+pub(in crate::stores) struct Strong {
+    pub(in crate::stores) replicas: u32,
+    pub(in crate::stores) timeout: Duration,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Config {
+pub(in crate::stores) struct Config {
     /// The scheme as it was written, for showing.
-    pub(super) scheme: String,
-    pub(super) topology: Topology,
-    pub(super) credentials: Credentials,
-    pub(super) sentinel_credentials: Credentials,
-    pub(super) db: i64,
-    pub(super) tls: Option<Tls>,
-    pub(super) prefix: String,
-    pub(super) handover: &'static str,
-    pub(super) timeout: Duration,
-    pub(super) strong: Option<Strong>,
+    pub(in crate::stores) scheme: String,
+    pub(in crate::stores) topology: Topology,
+    pub(in crate::stores) credentials: Credentials,
+    pub(in crate::stores) sentinel_credentials: Credentials,
+    pub(in crate::stores) db: i64,
+    pub(in crate::stores) tls: Option<Tls>,
+    pub(in crate::stores) prefix: String,
+    pub(in crate::stores) handover: &'static str,
+    pub(in crate::stores) timeout: Duration,
+    pub(in crate::stores) strong: Option<Strong>,
 }
 
 impl Config {
-    pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
+    pub(in crate::stores) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
         url.only(SETTINGS)?;
         let (base, kind) = match url.scheme.split_once('+') {
             Some((base, kind)) => (base, kind),
@@ -156,7 +156,7 @@ impl Config {
     }
 
     /// Where it is, without secrets.
-    pub(super) fn location(&self) -> String {
+    pub(in crate::stores) fn location(&self) -> String {
         let list = |addresses: &[Address]| {
             addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
         };
@@ -171,11 +171,11 @@ impl Config {
     }
 }
 
-fn invalid(message: String) -> Error {
+pub(in crate::stores) fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-fn credentials_and_hosts(authority: &str) -> (Credentials, &str) {
+pub(in crate::stores) fn credentials_and_hosts(authority: &str) -> (Credentials, &str) {
     let Some((before, hosts)) = authority.rsplit_once('@') else {
         return (Credentials::default(), authority);
     };
@@ -187,7 +187,7 @@ fn credentials_and_hosts(authority: &str) -> (Credentials, &str) {
     (Credentials { user, password }, hosts)
 }
 
-fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
+pub(in crate::stores) fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
     let hosts = if hosts.is_empty() { "localhost" } else { hosts };
     hosts.split(',').map(|host| address(host.trim(), port)).collect()
 }
@@ -222,7 +222,7 @@ fn sentinel(hosts: &str, master: &str) -> Result<Topology, Error> {
     Ok(Topology::Sentinel { sentinels, master: master.to_owned() })
 }
 
-fn db(text: &str) -> Result<i64, Error> {
+pub(in crate::stores) fn db(text: &str) -> Result<i64, Error> {
     match text.trim_end_matches('/') {
         "" => Ok(0),
         number => number.parse().ok().filter(|db| *db >= 0).ok_or_else(|| {
@@ -257,7 +257,7 @@ fn strong(url: &StoreUrl) -> Result<Option<Strong>, Error> {
     Ok((replicas > 0).then_some(Strong { replicas, timeout }))
 }
 
-fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, Error> {
+pub(in crate::stores) fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, Error> {
     let file = |key: &str| url.setting(key).map(PathBuf::from);
     let cert_and_key = match (file("cert"), file("key")) {
         (Some(cert), Some(key)) => Some((cert, key)),
@@ -281,7 +281,7 @@ fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, Error> {
 }
 
 /// A duration of a setting: a number with `ms`, `s` or `m`.
-fn duration(url: &StoreUrl, key: &str) -> Result<Option<Duration>, Error> {
+pub(in crate::stores) fn duration(url: &StoreUrl, key: &str) -> Result<Option<Duration>, Error> {
     let Some(text) = url.setting(key) else { return Ok(None) };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().unwrap_or(0);

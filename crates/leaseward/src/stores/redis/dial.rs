@@ -15,13 +15,13 @@ use super::{
 use crate::{Error, ErrorKind};
 
 /// Makes connections.
-pub(super) struct Dialler {
+pub(in crate::stores) struct Dialler {
     credentials: Credentials,
     db: i64,
     tls: Option<Loaded>,
     timeout: Duration,
     /// What CLIENT LIST shows.
-    pub(super) name: String,
+    pub(in crate::stores) name: String,
 }
 
 /// Certificates, read once.
@@ -33,7 +33,7 @@ struct Loaded {
 
 impl Dialler {
     /// Reads what files the configuration names.
-    pub(super) fn new(config: &Config, who: &str) -> Result<Self, Error> {
+    pub(in crate::stores) fn new(config: &Config, who: &str) -> Result<Self, Error> {
         Ok(Self {
             credentials: config.credentials.clone(),
             db: config.db,
@@ -44,7 +44,7 @@ impl Dialler {
     }
 
     /// The same, as somebody else: for Sentinels, which have users of their own and no databases.
-    pub(super) fn for_sentinels(&self, config: &Config) -> Self {
+    pub(in crate::stores) fn for_sentinels(&self, config: &Config) -> Self {
         Self {
             credentials: config.sentinel_credentials.clone(),
             db: 0,
@@ -55,7 +55,7 @@ impl Dialler {
     }
 
     /// The same, for connections on which an answer may take that much longer.
-    pub(super) fn for_longer_answers(&self, by: Duration) -> Self {
+    pub(in crate::stores) fn for_longer_answers(&self, by: Duration) -> Self {
         Self {
             credentials: self.credentials.clone(),
             db: self.db,
@@ -65,7 +65,7 @@ impl Dialler {
         }
     }
 
-    pub(super) async fn dial(
+    pub(in crate::stores) async fn dial(
         &self,
         address: &Address,
         config: AsyncConnectionConfig,

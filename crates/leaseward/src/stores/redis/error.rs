@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind};
 
 /// Every code a server answers a batch with, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Code {
+pub(in crate::stores) enum Code {
     Loading,
     Busy,
     MasterDown,
@@ -30,7 +30,7 @@ pub(super) enum Code {
 
 /// What the store does about a code before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reaction {
+pub(in crate::stores) enum Reaction {
     /// Nothing: the answer is the error.
     Tell,
     /// This is not the node it was: connect again, and look whether it is a primary.
@@ -44,7 +44,7 @@ pub(super) enum Reaction {
 }
 
 impl Code {
-    pub(super) fn of(code: &str) -> Self {
+    pub(in crate::stores) fn of(code: &str) -> Self {
         match code {
             "LOADING" => Self::Loading,
             "BUSY" => Self::Busy,
@@ -67,7 +67,7 @@ impl Code {
         }
     }
 
-    pub(super) fn reaction(self) -> Reaction {
+    pub(in crate::stores) fn reaction(self) -> Reaction {
         match self {
             Self::ReadOnly | Self::MasterDown | Self::NoAuth => Reaction::Reconnect,
             Self::NoScript => Reaction::SendScript,
@@ -176,7 +176,7 @@ fn build(code: Code, detail: &str) -> Error {
 const FORBIDDEN_INSIDE: &str = "The user executing the script can't";
 
 /// The error of one operation of a batch, by its text that begins with a code, and what is to be done about it.
-pub(super) fn of_operation(text: &str) -> (Error, Reaction) {
+pub(in crate::stores) fn of_operation(text: &str) -> (Error, Reaction) {
     let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
     // Redis 7.0 has no code of its own for what is forbidden inside a script.
     let code = if detail.starts_with(FORBIDDEN_INSIDE) { Code::NoPerm } else { Code::of(code) };
@@ -192,12 +192,12 @@ pub(super) fn of_operation(text: &str) -> (Error, Reaction) {
 }
 
 /// The code that answers a whole call, if it is the server that answers.
-pub(super) fn code_of(error: &RedisError) -> Option<Code> {
+pub(in crate::stores) fn code_of(error: &RedisError) -> Option<Code> {
     error.code().map(Code::of)
 }
 
 /// The error of a call. `sent` says whether it may have reached the server.
-pub(super) fn of_call(error: &RedisError, at: &str) -> Error {
+pub(in crate::stores) fn of_call(error: &RedisError, at: &str) -> Error {
     if let Some(code) = code_of(error) {
         return build(code, first_line(error.detail().unwrap_or_default()));
     }
@@ -212,7 +212,7 @@ pub(super) fn of_call(error: &RedisError, at: &str) -> Error {
 }
 
 /// The error of an attempt to connect: nothing was asked yet.
-pub(super) fn of_connecting(error: &RedisError, at: &str) -> Error {
+pub(in crate::stores) fn of_connecting(error: &RedisError, at: &str) -> Error {
     use redis::ErrorKind as Kind;
     if let Some(code) = code_of(error).filter(|code| *code != Code::Other) {
         return build(code, "");
@@ -244,7 +244,7 @@ pub(super) fn of_connecting(error: &RedisError, at: &str) -> Error {
 }
 
 /// The driver's error if a server does not have the database, or does not let us in.
-pub(super) fn of_database(error: &RedisError, at: &str, db: i64) -> Option<Error> {
+pub(in crate::stores) fn of_database(error: &RedisError, at: &str, db: i64) -> Option<Error> {
     let text = error.to_string();
     let is_refused = text.contains("refused to switch database");
     if is_refused && text.contains("out of range") {

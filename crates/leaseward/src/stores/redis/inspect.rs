@@ -110,14 +110,14 @@ enum Ended {
 }
 
 /// Goes through the keys of one server that match a pattern.
-pub(super) struct Scan<'a> {
+pub(in crate::stores) struct Scan<'a> {
     pattern: &'a str,
     /// `None` once all were seen.
     cursor: Option<Vec<u8>>,
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(pattern: &'a str) -> Self {
+    pub(in crate::stores) fn new(pattern: &'a str) -> Self {
         Self { pattern, cursor: Some(b"0".to_vec()) }
     }
 
@@ -126,7 +126,10 @@ impl<'a> Scan<'a> {
     }
 
     /// The next keys, perhaps none of them; `None` at the end.
-    pub(super) async fn next(&mut self, link: &Link) -> Result<Option<Vec<Vec<u8>>>, Error> {
+    pub(in crate::stores) async fn next(
+        &mut self,
+        link: &Link,
+    ) -> Result<Option<Vec<Vec<u8>>>, Error> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
         let mut scan = redis::cmd("SCAN");
         scan.arg(&cursor).arg("MATCH").arg(self.pattern).arg("COUNT").arg(SCAN_COUNT);
@@ -150,7 +153,7 @@ impl<'a> Scan<'a> {
 }
 
 /// A text as a pattern that matches only itself.
-pub(super) fn glob(text: &str) -> String {
+pub(in crate::stores) fn glob(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {

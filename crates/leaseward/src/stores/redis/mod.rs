@@ -15,28 +15,28 @@
 //! How firmly it holds depends on how the server is set up; [`Store::guarantee`](crate::store::Store::guarantee) says
 //! so. It does not survive the loss of a primary whose replicas lag, unless `?replicas=N` makes it wait for them.
 
-mod answers;
+pub(super) mod answers;
 mod calls;
 mod client;
-mod clocks;
+pub(super) mod clocks;
 mod cluster;
-mod config;
-mod diagnose;
-mod dial;
-mod error;
+pub(super) mod config;
+pub(super) mod diagnose;
+pub(super) mod dial;
+pub(super) mod error;
 mod fences;
 mod guarantee;
-mod inspect;
-mod keys;
-mod node;
-mod probe;
-mod script;
+pub(super) mod inspect;
+pub(super) mod keys;
+pub(super) mod node;
+pub(super) mod probe;
+pub(super) mod script;
 mod sentinel;
 mod servers;
 mod store;
 mod strong;
-mod watch;
-mod wire;
+pub(super) mod watch;
+pub(super) mod wire;
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use super::{
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
-    script::SCRIPT,
+    script::Script,
     wire::Sender,
 };
 use crate::{Error, ErrorKind, clock::BoxFuture};
@@ -36,18 +36,20 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
 /// What nodes share with the client they belong to.
-pub(super) struct Wiring {
-    pub(super) dialler: Dialler,
+pub(in crate::stores) struct Wiring {
+    pub(in crate::stores) dialler: Arc<Dialler>,
+    /// What every connection loads, so that it can be called by its hash.
+    pub(in crate::stores) scripts: Vec<&'static Script>,
     /// `auto`, `always` or `never`.
-    pub(super) handover: &'static str,
-    pub(super) runtime: Handle,
+    pub(in crate::stores) handover: &'static str,
+    pub(in crate::stores) runtime: Handle,
     /// Somebody has waited: every new connection subscribes from the start.
-    pub(super) has_waited: AtomicBool,
-    pub(super) on_push: Box<dyn Fn(PushInfo) + Send + Sync>,
+    pub(in crate::stores) has_waited: AtomicBool,
+    pub(in crate::stores) on_push: Box<dyn Fn(PushInfo) + Send + Sync>,
     /// A connection was lost.
-    pub(super) on_loss: Box<dyn Fn() + Send + Sync>,
+    pub(in crate::stores) on_loss: Box<dyn Fn() + Send + Sync>,
     /// A connection was made: pushes may have been missed before.
-    pub(super) on_return: Box<dyn Fn() + Send + Sync>,
+    pub(in crate::stores) on_return: Box<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for Wiring {
@@ -57,10 +59,11 @@ impl fmt::Debug for Wiring {
 }
 
 /// Where a node is to be found.
-pub(super) type Find = Box<dyn Fn() -> BoxFuture<'static, Result<Address, Error>> + Send + Sync>;
+pub(in crate::stores) type Find =
+    Box<dyn Fn() -> BoxFuture<'static, Result<Address, Error>> + Send + Sync>;
 
 /// One server.
-pub(super) struct Node {
+pub(in crate::stores) struct Node {
     wiring: Arc<Wiring>,
     sender: Sender,
     find: Find,
@@ -86,23 +89,23 @@ enum State {
 
 /// A connection that works, as far as is known.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(in crate::stores) struct Link {
     connection: MultiplexedConnection,
-    pub(super) address: Address,
-    pub(super) sender: Sender,
-    pub(super) probe: Probe,
+    pub(in crate::stores) address: Address,
+    pub(in crate::stores) sender: Sender,
+    pub(in crate::stores) probe: Probe,
     generation: u64,
     /// The server's number of this connection.
     id: i64,
     /// Whether the node's channel is subscribed.
-    pub(super) is_subscribed: AtomicBool,
+    pub(in crate::stores) is_subscribed: AtomicBool,
     /// Whether keys can be watched.
-    pub(super) is_tracking: AtomicBool,
+    pub(in crate::stores) is_tracking: AtomicBool,
 }
 
 impl Link {
     /// Sends one command and waits for its answer.
-    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
+    pub(in crate::stores) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
         let value = self.connection.clone().send_packed_command(command).await?;
         match value {
             Value::ServerError(error) => Err(error.into()),
@@ -111,14 +114,17 @@ impl Link {
     }
 
     /// Sends commands in one piece and waits for all their answers; a refused one is an answer too.
-    pub(super) async fn pipeline(&self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    pub(in crate::stores) async fn pipeline(
+        &self,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Value>, RedisError> {
         self.connection.clone().send_packed_commands(pipeline, 0, pipeline.len()).await
     }
 }
 
 impl Node {
     /// A node that has yet to connect.
-    pub(super) fn new(wiring: Arc<Wiring>, find: Find) -> Arc<Self> {
+    pub(in crate::stores) fn new(wiring: Arc<Wiring>, find: Find) -> Arc<Self> {
         let state = State::Down(not_connected(), None);
         let client = Arc::from(format!("{:016x}", rand::random::<u64>()));
         let sender = Sender { client, handover: wiring.handover };
@@ -133,12 +139,12 @@ impl Node {
     }
 
     /// A node at an address that never changes.
-    pub(super) fn at(wiring: Arc<Wiring>, address: Address) -> Arc<Self> {
+    pub(in crate::stores) fn at(wiring: Arc<Wiring>, address: Address) -> Arc<Self> {
         Self::new(wiring, Box::new(move || Box::pin(std::future::ready(Ok(address.clone())))))
     }
 
     /// Connects, unless it is connected.
-    pub(super) async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Error> {
+    pub(in crate::stores) async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Error> {
         let before = match &*self.state.lock() {
             State::Up(link) => return Ok(link.clone()),
             State::Down(_, before) => before.clone(),
@@ -150,7 +156,7 @@ impl Node {
     }
 
     /// The connection, if there is one now.
-    pub(super) fn link(&self) -> Result<Arc<Link>, Error> {
+    pub(in crate::stores) fn link(&self) -> Result<Arc<Link>, Error> {
         match &*self.state.lock() {
             State::Up(link) => Ok(link.clone()),
             State::Down(why, _) => Err(why.duplicate()),
@@ -159,12 +165,12 @@ impl Node {
     }
 
     /// Gives a connection up and gets a new one, unless that was done already.
-    pub(super) fn broken(self: &Arc<Self>, link: &Link, why: Error) {
+    pub(in crate::stores) fn broken(self: &Arc<Self>, link: &Link, why: Error) {
         self.give_up(Some(link.generation), why);
     }
 
     /// Gives the present connection up, whichever it is: this node is to be found elsewhere.
-    pub(super) fn moved(self: &Arc<Self>, why: Error) {
+    pub(in crate::stores) fn moved(self: &Arc<Self>, why: Error) {
         self.give_up(None, why);
         self.hurry.notify_one();
     }
@@ -185,11 +191,11 @@ impl Node {
     }
 
     /// Starts connecting in the background, for a node that never was connected.
-    pub(super) fn reconnect(self: &Arc<Self>) {
+    pub(in crate::stores) fn reconnect(self: &Arc<Self>) {
         self.wiring.runtime.spawn(keep_connecting(Arc::downgrade(self)));
     }
 
-    pub(super) fn close(&self) {
+    pub(in crate::stores) fn close(&self) {
         *self.state.lock() = State::Closed;
         self.hurry.notify_one();
     }
@@ -231,7 +237,9 @@ impl Node {
             .await
             .map_err(|error| error::of_connecting(&error, &address.to_string()))?;
         let sender = self.sender.clone();
-        let link = read_setup(connection, address, sender, generation, subscribes, &answers)?;
+        let scripts = self.wiring.scripts.len();
+        let link =
+            read_setup(connection, address, sender, generation, subscribes, scripts, &answers)?;
         if let Some(before) = before {
             end_old(&link, before).await;
         }
@@ -243,7 +251,9 @@ impl Node {
         let mut setup = redis::pipe();
         setup.cmd("CLIENT").arg("ID");
         setup.cmd("CLIENT").arg("SETNAME").arg(&self.wiring.dialler.name);
-        setup.cmd("SCRIPT").arg("LOAD").arg(&SCRIPT.text);
+        for script in &self.wiring.scripts {
+            setup.cmd("SCRIPT").arg("LOAD").arg(&script.text);
+        }
         for question in probe::questions() {
             setup.add_command(question);
         }
@@ -261,14 +271,14 @@ impl Drop for Node {
 }
 
 /// The command that makes a connection hear the pushes that are for it.
-pub(super) fn subscribe(sender: &Sender) -> Cmd {
+pub(in crate::stores) fn subscribe(sender: &Sender) -> Cmd {
     let mut subscribe = redis::cmd("SUBSCRIBE");
     subscribe.arg(keys::channel(&sender.client));
     subscribe
 }
 
-/// How many answers of the setup come before those of the probe.
-const BEFORE_PROBE: usize = 3;
+/// How many answers of the setup come before those of the scripts, which come before those of the probe.
+const BEFORE_SCRIPTS: usize = 2;
 
 fn read_setup(
     connection: MultiplexedConnection,
@@ -276,6 +286,7 @@ fn read_setup(
     sender: Sender,
     generation: u64,
     subscribes: bool,
+    scripts: usize,
     answers: &[Value],
 ) -> Result<Link, Error> {
     let id = match &answers[0] {
@@ -283,12 +294,15 @@ fn read_setup(
         _ => -1,
     };
     let end = answers.len() - usize::from(subscribes);
-    let probe = Probe::read(&answers[BEFORE_PROBE..end]);
+    let (loaded, asked) = answers[BEFORE_SCRIPTS..end].split_at(scripts);
+    let probe = Probe::read(asked);
     // What it is comes first: a Sentinel does not know scripts either, but that is not what is wrong.
     probe.check(&address)?;
-    if let Value::ServerError(refusal) = &answers[2] {
-        let error: RedisError = refusal.clone().into();
-        return Err(error::of_connecting(&error, &address.to_string()));
+    for answer in loaded {
+        if let Value::ServerError(refusal) = answer {
+            let error: RedisError = refusal.clone().into();
+            return Err(error::of_connecting(&error, &address.to_string()));
+        }
     }
     let is_subscribed = subscribes && !matches!(answers[end], Value::ServerError(_));
     Ok(Link {

@@ -6,6 +6,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::atomic::{AtomicI64, Ordering},
+    time::{Duration, Instant},
 };
 
 use redis::{Cmd, Value};
@@ -18,11 +19,11 @@ const VERSION_MIN: (u32, u32) = (6, 2);
 
 /// Commands that servers may lack, by version, by product or because somebody took them away. WAIT is used by strong
 /// mode; the others are reported only: no server this store is tested on has the newer ones.
-pub(super) const MAY_LACK: [&str; 6] =
+pub(in crate::stores) const MAY_LACK: [&str; 6] =
     ["wait", "function|load", "spublish", "waitaof", "delex", "delifeq"];
 
 /// What is asked of a server right after connecting.
-pub(super) fn questions() -> Vec<Cmd> {
+pub(in crate::stores) fn questions() -> Vec<Cmd> {
     let ask = |words: &[&str]| {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
@@ -40,7 +41,7 @@ pub(super) fn questions() -> Vec<Cmd> {
 
 /// What a server is in its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::stores) enum Role {
     Primary,
     Replica,
     Sentinel,
@@ -50,7 +51,7 @@ pub(super) enum Role {
 
 /// How a server keeps what it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Persistence {
+pub(in crate::stores) enum Persistence {
     /// A write is on disk before it is answered.
     Always,
     /// A write is handed to the system before it is answered, and reaches the disk some time later.
@@ -65,7 +66,7 @@ pub(super) enum Persistence {
 
 /// What program it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Version {
+pub(in crate::stores) struct Version {
     product: &'static str,
     /// As it is written; empty if it is not said.
     number: String,
@@ -93,7 +94,7 @@ impl Version {
     }
 
     /// Whether it is known to be older than this store needs.
-    pub(super) fn is_too_old(&self) -> bool {
+    pub(in crate::stores) fn is_too_old(&self) -> bool {
         self.like.is_some_and(|like| like < VERSION_MIN)
     }
 }
@@ -105,30 +106,38 @@ fn major_and_minor(version: &str) -> Option<(u32, u32)> {
 
 /// What is known about a server.
 #[derive(Debug)]
-pub(super) struct Probe {
-    pub(super) version: Version,
-    pub(super) run_id: String,
-    pub(super) role: Role,
+pub(in crate::stores) struct Probe {
+    pub(in crate::stores) version: Version,
+    pub(in crate::stores) run_id: String,
+    /// When it was asked, and what it said then: how long it had been running, in whole seconds, and its clock.
+    pub(in crate::stores) asked: Instant,
+    pub(in crate::stores) uptime: Option<Duration>,
+    pub(in crate::stores) clock_us: Option<u64>,
+    pub(in crate::stores) role: Role,
     /// How many replicas are connected; below zero if it does not say. The one thing that changes while all is well.
     replicas: AtomicI64,
-    pub(super) is_cluster: Option<bool>,
-    pub(super) persistence: Persistence,
+    pub(in crate::stores) is_cluster: Option<bool>,
+    pub(in crate::stores) persistence: Persistence,
     /// For each of [`MAY_LACK`], whether it is there.
     commands: Option<Vec<bool>>,
 }
 
 impl Probe {
     /// Reads the answers to [`questions`].
-    pub(super) fn read(answers: &[Value]) -> Self {
+    pub(in crate::stores) fn read(answers: &[Value]) -> Self {
         let [role, server, append, save, commands] = answers else {
             unreachable!("BUG: a server answers every question");
         };
         let server = fields(server);
         let mut settings = pairs(append);
         settings.extend(pairs(save));
+        let number = |key: &str| server.get(key).and_then(|text| text.parse().ok());
         Self {
             version: Version::read(&server),
             run_id: server.get("run_id").cloned().unwrap_or_default(),
+            asked: Instant::now(),
+            uptime: number("uptime_in_seconds").map(Duration::from_secs),
+            clock_us: number("server_time_usec"),
             role: role_of(role),
             replicas: AtomicI64::new(replicas_of(role)),
             is_cluster: server.get("redis_mode").map(|mode| mode == "cluster"),
@@ -138,17 +147,17 @@ impl Probe {
     }
 
     /// How many replicas were connected when it was last asked.
-    pub(super) fn replicas(&self) -> Option<u32> {
+    pub(in crate::stores) fn replicas(&self) -> Option<u32> {
         u32::try_from(self.replicas.load(Ordering::Relaxed)).ok()
     }
 
     /// Takes a later answer to ROLE.
-    pub(super) fn hear_role(&self, role: &Value) {
+    pub(in crate::stores) fn hear_role(&self, role: &Value) {
         self.replicas.store(replicas_of(role), Ordering::Relaxed);
     }
 
     /// Whether leases can be kept on such a server at all.
-    pub(super) fn check(&self, at: &Address) -> Result<(), Error> {
+    pub(in crate::stores) fn check(&self, at: &Address) -> Result<(), Error> {
         let (major, minor) = VERSION_MIN;
         if self.version.is_too_old() {
             let message = format!("redis at {at} is too old: it is {}", self.version);
@@ -174,7 +183,7 @@ impl Probe {
     }
 
     /// Whether it has one of the commands of [`MAY_LACK`].
-    pub(super) fn has(&self, command: &str) -> Option<bool> {
+    pub(in crate::stores) fn has(&self, command: &str) -> Option<bool> {
         let at = MAY_LACK.iter().position(|name| *name == command)?;
         self.commands.as_ref()?.get(at).copied()
     }
@@ -225,14 +234,14 @@ fn present(commands: &Value) -> Option<Vec<bool>> {
 }
 
 /// The lines `key:value` of an INFO section.
-pub(super) fn fields(info: &Value) -> HashMap<String, String> {
+pub(in crate::stores) fn fields(info: &Value) -> HashMap<String, String> {
     let text = text(info).unwrap_or_default();
     let line = |line: &str| line.split_once(':').map(|(k, v)| (k.to_owned(), v.trim().to_owned()));
     text.lines().filter_map(line).collect()
 }
 
 /// The settings that CONFIG GET answers.
-pub(super) fn pairs(config: &Value) -> HashMap<String, String> {
+pub(in crate::stores) fn pairs(config: &Value) -> HashMap<String, String> {
     match config {
         Value::Map(pairs) => {
             pairs.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
@@ -245,7 +254,7 @@ pub(super) fn pairs(config: &Value) -> HashMap<String, String> {
     }
 }
 
-pub(super) fn text(value: &Value) -> Option<String> {
+pub(in crate::stores) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) => Some(text.clone()),

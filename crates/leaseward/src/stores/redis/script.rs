@@ -6,9 +6,9 @@ use crate::store::timing::HANDED_MAX;
 
 /// The script and the hash by which a server knows it.
 #[derive(Debug)]
-pub(super) struct Script {
-    pub(super) text: String,
-    pub(super) hash: String,
+pub(in crate::stores) struct Script {
+    pub(in crate::stores) text: String,
+    pub(in crate::stores) hash: String,
 }
 
 /// How an answer begins.
@@ -36,7 +36,7 @@ pub(super) mod reason {
 }
 
 /// What the lock key holds while readers or permits are out.
-const PLACEHOLDER: &str = "'leaseward:held-by-several'";
+pub(in crate::stores) const PLACEHOLDER: &str = "'leaseward:held-by-several'";
 
 /// What stands for `@NAME` in the script.
 fn constant(name: &str) -> String {
@@ -66,7 +66,7 @@ fn constant(name: &str) -> String {
     }
 }
 
-/// Without comments and indentation: every new connection sends it.
+/// The script of this store.
 pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     const SOURCE: &str = concat!(
         include_str!("lua/head.lua"),
@@ -76,19 +76,27 @@ pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
         include_str!("lua/operations.lua"),
         include_str!("lua/tail.lua"),
     );
-    let lines = SOURCE.lines().map(str::trim);
-    let mut text = String::with_capacity(SOURCE.len());
-    for line in lines.filter(|line| !line.is_empty() && !line.starts_with("--")) {
-        let mut parts = line.split('@');
-        text.push_str(parts.next().unwrap_or_default());
-        for part in parts {
-            let end =
-                part.find(|c: char| !(c.is_ascii_uppercase() || c == '_')).unwrap_or(part.len());
-            text.push_str(&constant(&part[..end]));
-            text.push_str(&part[end..]);
-        }
-        text.push('\n');
-    }
-    let hash = redis::Script::new(&text).get_hash().to_owned();
-    Script { text, hash }
+    Script::compile(SOURCE, constant)
 });
+
+impl Script {
+    /// Puts constants in and leaves comments and indentation out: every new connection sends it.
+    pub(in crate::stores) fn compile(source: &str, constant: impl Fn(&str) -> String) -> Self {
+        let lines = source.lines().map(str::trim);
+        let mut text = String::with_capacity(source.len());
+        for line in lines.filter(|line| !line.is_empty() && !line.starts_with("--")) {
+            let mut parts = line.split('@');
+            text.push_str(parts.next().unwrap_or_default());
+            for part in parts {
+                let end = part
+                    .find(|c: char| !(c.is_ascii_uppercase() || c == '_'))
+                    .unwrap_or(part.len());
+                text.push_str(&constant(&part[..end]));
+                text.push_str(&part[end..]);
+            }
+            text.push('\n');
+        }
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+}

@@ -106,7 +106,7 @@ impl Client {
 }
 
 /// Reads a key's remaining time such that the next change of the key is told.
-async fn track(link: &Link, key: &str) -> Option<Value> {
+pub(in crate::stores) async fn track(link: &Link, key: &str) -> Option<Value> {
     let mut pipeline = redis::pipe();
     if !link.is_tracking.load(Ordering::Acquire) {
         pipeline.cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN");

@@ -22,12 +22,12 @@ pub(super) enum By {
 
 /// What every call to a node carries.
 #[derive(Clone, Debug)]
-pub(super) struct Sender {
+pub(in crate::stores) struct Sender {
     /// The end of the channel for that node's pushes. Another for each node: on a cluster a message goes to all of them,
     /// and would be heard as often as there are connections.
-    pub(super) client: Arc<str>,
+    pub(in crate::stores) client: Arc<str>,
     /// `auto`, `always` or `never`.
-    pub(super) handover: &'static str,
+    pub(in crate::stores) handover: &'static str,
 }
 
 /// A call of the script.

@@ -21,7 +21,7 @@ const APART_MAX_US: i64 = 1_000_000;
 ///
 /// Never a danger: deadlines are counted from moments of one clock only, and who of two is wrong cannot be known here.
 /// What suffers is the floor of fences, and only after a server lost its counter.
-pub(super) fn of_primaries(readings: &[(Address, Reading)]) -> Option<Finding> {
+pub(in crate::stores) fn of_primaries(readings: &[(Address, Reading)]) -> Option<Finding> {
     let slow = readings.iter().min_by_key(|(_, reading)| reading.ahead_us)?;
     let fast = readings.iter().max_by_key(|(_, reading)| reading.ahead_us)?;
     let apart = beyond_doubt(fast.1.ahead_us - slow.1.ahead_us, &[fast.1, slow.1]);

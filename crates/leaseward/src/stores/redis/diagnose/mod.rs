@@ -1,10 +1,10 @@
 //! What silently breaks locks on a Redis. Only reads; runs only when asked.
 
-mod clock;
+pub(in crate::stores) mod clock;
 mod rights;
-mod setting;
+pub(in crate::stores) mod setting;
 mod strangers;
-mod version;
+pub(in crate::stores) mod version;
 
 use redis::{Pipeline, Value};
 
@@ -59,6 +59,11 @@ impl Client {
     }
 }
 
-fn finding(severity: Severity, what: impl Into<String>, meaning: &str, advice: &str) -> Finding {
+pub(in crate::stores) fn finding(
+    severity: Severity,
+    what: impl Into<String>,
+    meaning: &str,
+    advice: &str,
+) -> Finding {
     Finding { severity, what: what.into(), meaning: meaning.into(), advice: advice.into() }
 }

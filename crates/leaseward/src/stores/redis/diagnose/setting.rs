@@ -23,7 +23,7 @@ const SILENT_MAX_S: u64 = 5;
 const BEHIND_MAX_BYTES: u64 = 1 << 20;
 
 /// What [`Facts`] are made of.
-pub(super) fn questions() -> Pipeline {
+pub(in crate::stores) fn questions() -> Pipeline {
     let mut questions = redis::pipe();
     for section in ["memory", "persistence", "replication"] {
         questions.cmd("INFO").arg(section);
@@ -34,7 +34,7 @@ pub(super) fn questions() -> Pipeline {
 
 /// What is known about a server; what it does not say is `None`.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(in crate::stores) struct Facts {
     memory: Option<Memory>,
     persistence: Persistence,
     /// What it last failed to write to its disk.
@@ -67,7 +67,7 @@ impl Replica {
 }
 
 impl Facts {
-    pub(super) fn read(answers: &[redis::Value], probe: &Probe) -> Self {
+    pub(in crate::stores) fn read(answers: &[redis::Value], probe: &Probe) -> Self {
         let [memory, disk, replication, settings] = answers else {
             unreachable!("BUG: a server answers every question");
         };
@@ -123,7 +123,7 @@ fn replicas(info: &HashMap<String, String>) -> Vec<Replica> {
     found
 }
 
-pub(super) fn judge(facts: &Facts, strong: Option<Strong>) -> Vec<Finding> {
+pub(in crate::stores) fn judge(facts: &Facts, strong: Option<Strong>) -> Vec<Finding> {
     let findings = [
         eviction(facts),
         memory(facts),
@@ -134,6 +134,12 @@ pub(super) fn judge(facts: &Facts, strong: Option<Strong>) -> Vec<Finding> {
         writes_alone(facts, strong),
         silence(facts),
     ];
+    findings.into_iter().flatten().collect()
+}
+
+/// Of a server whose neighbours do not depend on it alone: what it keeps over a restart is not asked.
+pub(in crate::stores) fn judge_one_of_several(facts: &Facts) -> Vec<Finding> {
+    let findings = [eviction(facts), memory(facts), disk(facts), silence(facts)];
     findings.into_iter().flatten().collect()
 }
 

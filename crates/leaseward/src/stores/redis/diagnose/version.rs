@@ -6,7 +6,7 @@ use super::{
 };
 use crate::store::{Finding, Severity};
 
-pub(super) fn of(probe: &Probe) -> Finding {
+pub(in crate::stores) fn of(probe: &Probe) -> Finding {
     let shown = |command: &str| match command {
         "function|load" => "functions".to_owned(),
         "spublish" => "sharded channels".to_owned(),

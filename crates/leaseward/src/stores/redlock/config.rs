@@ -1,0 +1,231 @@
+//! Which nodes, as whom, and within which bounds.
+
+use std::time::Duration;
+
+use crate::{
+    Error,
+    store::{StoreUrl, timing},
+    stores::redis::config::{
+        self as redis, Address, Config as NodeConfig, Topology, addresses, duration, invalid,
+    },
+};
+
+/// The port of Redis.
+const PORT: u16 = 6379;
+
+/// How long one node may take before the others decide without it: far above what a healthy one needs, far below a TTL.
+const TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long a node may be silent before its connection counts as dead; longer if it may take longer.
+const DEAD_AFTER: Duration = Duration::from_secs(1);
+
+/// The longest lease, which is how long a node that lost its memory does not vote.
+const MAX_TTL: Duration = Duration::from_secs(60);
+
+/// By how much the clocks of clients and nodes may differ, for a node that lost its memory.
+const SKEW: Duration = Duration::from_secs(1);
+
+/// The unit of the random wait after a vote that nobody won.
+const RETRY: Duration = Duration::from_millis(2);
+
+const SETTINGS: &[&str] = &[
+    "prefix",
+    "drift",
+    "timeout",
+    "retry",
+    "max_ttl",
+    "amnesia",
+    "skew",
+    "db",
+    "ca",
+    "cert",
+    "key",
+    "danger_accept_any_certificate",
+];
+
+/// What is done about nodes that may have lost their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amnesia {
+    /// They do not vote for the longest TTL.
+    Wait,
+    /// They vote at once: the user knows that they have kept it, or never had any.
+    Trust,
+}
+
+/// What is taken off a lease's time for clocks that run at different rates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Drift {
+    share: f64,
+    constant: Duration,
+}
+
+impl Drift {
+    /// How long a lease may count for its holder, given that the margin of every lease is taken off it anyway.
+    pub(super) fn validity(self, ttl: Duration) -> Duration {
+        let drift = ttl.mul_f64(self.share) + self.constant;
+        ttl.saturating_sub(drift.saturating_sub(timing::margin(ttl)))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub(super) nodes: Vec<Address>,
+    pub(super) prefix: String,
+    pub(super) drift: Drift,
+    pub(super) timeout: Duration,
+    pub(super) retry: Duration,
+    pub(super) max_ttl: Duration,
+    pub(super) amnesia: Amnesia,
+    pub(super) skew: Duration,
+    /// How each node is connected to.
+    pub(super) node: NodeConfig,
+}
+
+impl Config {
+    pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
+        url.only(SETTINGS)?;
+        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, hosts) = redis::credentials_and_hosts(authority);
+        let nodes = addresses(hosts, PORT)?;
+        if let Some(twice) = nodes.iter().enumerate().find(|(at, node)| nodes[..*at].contains(node))
+        {
+            return Err(invalid(format!("the node {} is named twice", twice.1))
+                .hint("each node has one vote; give each server once"));
+        }
+        let tls_base = if url.scheme == "redlocks" { "rediss" } else { "redis" };
+        let db = url.setting("db").unwrap_or(path);
+        let prefix = url.setting("prefix").unwrap_or("lock:").to_owned();
+        let timeout = duration(url, "timeout")?.unwrap_or(TIMEOUT);
+        let node = NodeConfig {
+            scheme: url.scheme.clone(),
+            topology: Topology::One(nodes[0].clone()),
+            credentials,
+            sentinel_credentials: redis::Credentials::default(),
+            db: redis::db(db)?,
+            tls: redis::tls(url, tls_base)?,
+            prefix: prefix.clone(),
+            handover: "auto",
+            // What an attempt that took too long was granted is taken back over the same connection.
+            timeout: DEAD_AFTER.max(timeout * 2),
+            strong: None,
+        };
+        Ok(Self {
+            nodes,
+            prefix,
+            drift: drift(url)?,
+            timeout,
+            retry: duration(url, "retry")?.unwrap_or(RETRY),
+            max_ttl: duration(url, "max_ttl")?.unwrap_or(MAX_TTL),
+            amnesia: amnesia(url)?,
+            skew: duration(url, "skew")?.unwrap_or(SKEW),
+            node,
+        })
+    }
+
+    /// Where it is, without secrets.
+    pub(super) fn location(&self) -> String {
+        let nodes: Vec<_> = self.nodes.iter().map(ToString::to_string).collect();
+        let db = if self.node.db == 0 { String::new() } else { format!("/{}", self.node.db) };
+        format!("{}://{}{db}", self.node.scheme, nodes.join(","))
+    }
+
+    /// What is odd about the number of nodes, if anything.
+    pub(super) fn odd_number(&self) -> Option<&'static str> {
+        match self.nodes.len() {
+            1 | 2 => Some("fewer than three nodes: when one is lost, no lock can be had"),
+            count if count % 2 == 0 => {
+                Some("an even number of nodes: one fewer would survive as many losses")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn amnesia(url: &StoreUrl) -> Result<Amnesia, Error> {
+    match url.setting("amnesia") {
+        None | Some("wait") => Ok(Amnesia::Wait),
+        Some("trust") => Ok(Amnesia::Trust),
+        Some(other) => Err(invalid(format!("`{other}` is no way to treat forgetful nodes"))
+            .hint("it is `wait` or `trust`")),
+    }
+}
+
+/// `1%,2ms`, in either order or one of them alone.
+fn drift(url: &StoreUrl) -> Result<Drift, Error> {
+    let mut drift = Drift { share: 0.01, constant: Duration::from_millis(2) };
+    let Some(text) = url.setting("drift") else { return Ok(drift) };
+    let bad = || invalid(format!("`{text}` is no drift")).hint("such as `1%,2ms`");
+    for part in text.split(',') {
+        if let Some(percent) = part.strip_suffix('%') {
+            let percent: f64 = percent.trim().parse().map_err(|_| bad())?;
+            if !(0.0..=50.0).contains(&percent) {
+                return Err(bad());
+            }
+            drift.share = percent / 100.0;
+        } else {
+            let ms = part.trim().strip_suffix("ms").ok_or_else(bad)?;
+            drift.constant = Duration::from_millis(ms.parse().map_err(|_| bad())?);
+        }
+    }
+    Ok(drift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn config(url: &str) -> Result<Config, Error> {
+        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        let plain = config("redlock://a,b:7,c").expect("good");
+        let nodes: Vec<_> = plain.nodes.iter().map(ToString::to_string).collect();
+        assert_eq!(nodes, ["a:6379", "b:7", "c:6379"]);
+        assert_eq!((plain.prefix.as_str(), plain.amnesia), ("lock:", Amnesia::Wait));
+        assert_eq!(plain.odd_number(), None);
+        let full = "redlocks://u:hunter2@a,b,c/3?prefix=&drift=5%,10ms&timeout=20ms&max_ttl=5m&amnesia=trust";
+        let full = config(full).expect("good");
+        assert!(full.node.tls.is_some());
+        assert_eq!((full.prefix.as_str(), full.node.db), ("", 3));
+        assert_eq!((full.timeout.as_millis(), full.max_ttl.as_secs()), (20, 300));
+        assert_eq!(full.location(), "redlocks://a:6379,b:6379,c:6379/3");
+        assert!(!format!("{full:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_larger_drift_shortens_leases() {
+        let of = |url: &str| config(url).expect("good").drift;
+        let ten = Duration::from_secs(10);
+        assert_eq!(of("redlock://a").validity(ten), ten);
+        let wide = of("redlock://a?drift=5%,12ms").validity(ten);
+        assert_eq!(wide, ten - Duration::from_millis(410));
+        assert_eq!(of("redlock://a?drift=0%,0ms").validity(ten), ten, "never below the margin");
+    }
+
+    #[test]
+    fn warns_of_numbers_that_are_no_better_than_fewer() {
+        let odd = |url: &str| config(url).expect("good").odd_number().is_some();
+        assert!(odd("redlock://a") && odd("redlock://a,b") && odd("redlock://a,b,c,d"));
+        assert!(!odd("redlock://a,b,c") && !odd("redlock://a,b,c,d,e"));
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_mean() {
+        for bad in [
+            "redlock://a,a,b",
+            "redlock://a,b,c?amnesia=maybe",
+            "redlock://a,b,c?drift=2",
+            "redlock://a,b,c?drift=99%",
+            "redlock://a,b,c?max_ttl=0s",
+            "redlock://a,b,c?ca=/x",
+            "redlock://a,b,c?replicas=1",
+            "redlock://a:x,b,c",
+        ] {
+            assert_eq!(config(bad).expect_err(bad).kind(), ErrorKind::InvalidInput, "{bad}");
+        }
+    }
+}

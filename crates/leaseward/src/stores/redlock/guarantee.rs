@@ -1,0 +1,28 @@
+//! How firmly leases hold on a quorum.
+
+use super::{client::Client, config::Amnesia};
+use crate::store::{Guarantee, Level, Reach};
+
+impl Client {
+    pub(super) fn guarantee(&self) -> Guarantee {
+        let mut breaks_when = vec![
+            "clocks step on enough nodes: set forward, they end leases early".to_owned(),
+            "a majority of nodes is emptied by hand (`FLUSHALL`), or evicts keys".to_owned(),
+        ];
+        if self.config.amnesia == Amnesia::Trust {
+            breaks_when
+                .push("a node restarts and has forgotten its votes (`amnesia=trust`)".into());
+        } else {
+            breaks_when.push(format!(
+                "for the order of fences: a node forgot its votes, and clocks differ by more than {} ms",
+                self.config.skew.as_millis()
+            ));
+        }
+        Guarantee {
+            exclusion: Level::WithinBounds,
+            fences: Level::WithinBounds,
+            reach: Reach::Network,
+            breaks_when,
+        }
+    }
+}

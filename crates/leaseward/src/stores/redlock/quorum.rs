@@ -1,0 +1,247 @@
+//! What follows from the answers of several nodes. Pure: votes in, a verdict out.
+//!
+//! Every function is asked again after each vote and says `None` as long as further votes could change the verdict; with
+//! nobody left to hear from it always decides.
+
+use smallvec::SmallVec;
+
+use crate::{LostReason, store::Standing};
+
+/// One ballot a name.
+pub type Ballots = SmallVec<[Ballot; 1]>;
+
+/// A block of fences, by its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ballot {
+    /// The first fence.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+}
+
+/// What one node said about one operation.
+#[derive(Clone, Debug)]
+pub enum Vote {
+    /// The lease is granted under these ballots, one for each name; perhaps not for the first time.
+    Granted(Ballots),
+    /// Free, but only for ballots above this one.
+    Low(u64),
+    /// Held by somebody else, whose token begins like this.
+    Busy(Standing, String),
+    /// The token has a lease here that is ending against its will.
+    Gone(LostReason),
+    /// The lease was lengthened here.
+    Renewed,
+    /// The token holds nothing here; `free` if nobody does.
+    NotYours {
+        /// Why.
+        reason: LostReason,
+        /// Whether the name is free here.
+        free: bool,
+    },
+    /// The lease was given back here.
+    Released,
+    /// It has to be put more carefully: nothing was changed.
+    Odd,
+    /// Nothing: not reached, not answered in time, not allowed to vote, or failed.
+    Absent,
+}
+
+/// How many nodes there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Quorum {
+    nodes: usize,
+}
+
+/// What came of an ask.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// A majority granted it, under these ballots.
+    Granted(Ballots),
+    /// It would have been granted with ballots above this one.
+    Low(u64),
+    /// Somebody holds it, or may.
+    Busy(Standing),
+    /// Nobody can have it: votes went to several, as many rivals as said. Whoever asks again soon may win.
+    Split(usize),
+    /// The token had a lease that is ending.
+    Gone(LostReason),
+    /// It has to be put more carefully.
+    Odd,
+    /// Too few nodes answered.
+    TooFew,
+}
+
+/// What came of a renewal or a release.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// A majority did it.
+    Done,
+    /// The token holds nothing.
+    NotYours(LostReason),
+    /// It has to be put more carefully.
+    Odd,
+    /// Too few nodes answered.
+    TooFew,
+}
+
+impl Quorum {
+    /// Of so many nodes.
+    pub fn of(nodes: usize) -> Self {
+        Self { nodes }
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(self) -> usize {
+        self.nodes
+    }
+
+    /// How many votes decide.
+    pub fn needed(self) -> usize {
+        self.nodes / 2 + 1
+    }
+
+    /// Whether so many losses make a majority impossible.
+    fn is_lost_with(self, lost: usize) -> bool {
+        self.nodes - lost.min(self.nodes) < self.needed()
+    }
+
+    /// The verdict on an ask.
+    ///
+    /// A grant counts only by the ballots it was made under: votes for the same token under different ballots are no
+    /// majority, because no single one of them is known to a majority of nodes.
+    pub fn asked(self, votes: &[Vote]) -> Option<Asked> {
+        let open = self.nodes - votes.len();
+        let most = self.most_granted(votes);
+        if let Some((ballots, count)) = most
+            && count >= self.needed()
+        {
+            return Some(Asked::Granted(ballots.clone()));
+        }
+        if most.map_or(0, |(_, count)| count) + open >= self.needed() && open > 0 {
+            return None;
+        }
+        let absent = count(votes, |vote| matches!(vote, Vote::Absent));
+        // Whoever has yet to be heard counts as absent: no more than a hope.
+        if self.is_lost_with(absent + open) {
+            return (open == 0).then_some(Asked::TooFew);
+        }
+        if has_odd(votes) {
+            return Some(Asked::Odd);
+        }
+        Some(self.refused(votes))
+    }
+
+    /// Why an ask that enough nodes answered has not been granted.
+    fn refused(self, votes: &[Vote]) -> Asked {
+        if let Some(reason) = votes.iter().find_map(|vote| match vote {
+            Vote::Gone(reason) => Some(*reason),
+            _ => None,
+        }) {
+            return Asked::Gone(reason);
+        }
+        let granted = count(votes, |vote| matches!(vote, Vote::Granted(_)));
+        let low = votes.iter().filter_map(|vote| match vote {
+            Vote::Low(bar) => Some(*bar),
+            _ => None,
+        });
+        let free = granted + low.clone().count();
+        if let Some(highest) = low.max()
+            && free >= self.needed()
+        {
+            return Asked::Low(highest);
+        }
+        let busy: Vec<_> = votes
+            .iter()
+            .filter_map(|vote| match vote {
+                Vote::Busy(standing, whose) => Some((standing, whose)),
+                _ => None,
+            })
+            .collect();
+        let held_by = |whose: &String| busy.iter().filter(|(_, other)| *other == whose).count();
+        let strongest = busy.iter().max_by_key(|(_, whose)| held_by(whose));
+        let Some((standing, whose)) = strongest else { return Asked::Split(1) };
+        // Nodes that did not vote may be the rest of its majority.
+        let silent = self.nodes - free - busy.len();
+        if held_by(whose) + silent >= self.needed() {
+            return Asked::Busy((*standing).clone());
+        }
+        let mut rivals: Vec<_> = busy.iter().map(|(_, whose)| whose).collect();
+        rivals.sort_unstable();
+        rivals.dedup();
+        Asked::Split(rivals.len() + usize::from(granted > 0))
+    }
+
+    fn most_granted<'a>(self, votes: &'a [Vote]) -> Option<(&'a Ballots, usize)> {
+        let granted = votes.iter().filter_map(|vote| match vote {
+            Vote::Granted(ballots) => Some(ballots),
+            _ => None,
+        });
+        let with_count =
+            |ballots: &'a Ballots| (ballots, granted.clone().filter(|b| *b == ballots).count());
+        granted.clone().map(with_count).max_by_key(|(_, count)| *count)
+    }
+
+    /// The verdict on a renewal: a majority must have lengthened it.
+    pub fn renewed(self, votes: &[Vote]) -> Option<Kept> {
+        let open = self.nodes - votes.len();
+        let renewed = count(votes, |vote| matches!(vote, Vote::Renewed));
+        if renewed >= self.needed() {
+            return Some(Kept::Done);
+        }
+        let denied = count(votes, |vote| matches!(vote, Vote::NotYours { .. }));
+        if self.is_lost_with(denied) {
+            return Some(Kept::NotYours(reason(votes)));
+        }
+        if has_odd(votes) && self.is_lost_with(self.nodes - renewed - open) {
+            return Some(Kept::Odd);
+        }
+        (open == 0).then_some(Kept::TooFew)
+    }
+
+    /// The verdict on a release.
+    ///
+    /// Where a majority can no longer be heard, one node that had the lease is enough: nobody else's was taken.
+    pub fn released(self, votes: &[Vote]) -> Option<Kept> {
+        let open = self.nodes - votes.len();
+        let released = count(votes, |vote| matches!(vote, Vote::Released));
+        if released >= self.needed() {
+            return Some(Kept::Done);
+        }
+        let denied = count(votes, |vote| matches!(vote, Vote::NotYours { .. }));
+        if denied >= self.needed() {
+            return Some(Kept::NotYours(reason(votes)));
+        }
+        let is_undecidable = released.max(denied) + open < self.needed();
+        if has_odd(votes) && (is_undecidable || open == 0) {
+            return Some(Kept::Odd);
+        }
+        if open > 0 {
+            return None;
+        }
+        Some(match released + denied {
+            heard if heard < self.needed() => Kept::TooFew,
+            _ if released > 0 => Kept::Done,
+            _ => Kept::NotYours(reason(votes)),
+        })
+    }
+}
+
+fn has_odd(votes: &[Vote]) -> bool {
+    votes.iter().any(|vote| matches!(vote, Vote::Odd))
+}
+
+fn count(votes: &[Vote], is: impl Fn(&Vote) -> bool) -> usize {
+    votes.iter().filter(|vote| is(vote)).count()
+}
+
+/// What most plainly says why it is not ours: broken, then somebody else's, then run out.
+fn reason(votes: &[Vote]) -> LostReason {
+    let has = |wanted| {
+        votes.iter().any(|vote| matches!(vote, Vote::NotYours { reason, .. } if *reason == wanted))
+    };
+    [LostReason::Broken, LostReason::NotOurs]
+        .into_iter()
+        .find(|reason| has(*reason))
+        .unwrap_or(LostReason::Expired)
+}

@@ -1,0 +1,285 @@
+//! One call to all nodes at once, heard until everything is decided.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, poll_fn},
+    stream::FuturesUnordered,
+};
+
+use super::{
+    client::Client,
+    heal,
+    member::Absence,
+    quorum::{Asked, Kept, Quorum, Vote},
+    votes::Reply,
+    wire::{By, Call, Step},
+};
+use crate::{Error, ErrorKind, store::Operation};
+
+/// What is decided about one operation.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Asked(Asked),
+    Renewed(Kept),
+    Released(Kept),
+}
+
+/// What came of a round.
+pub(super) struct Outcome {
+    /// For each step, in order; `None` for what is not decided by votes.
+    pub(super) verdicts: Vec<Option<Verdict>>,
+    /// For each step, what was voted, in the order in which nodes were heard.
+    pub(super) votes: Vec<Vec<Vote>>,
+    /// Which nodes these were.
+    pub(super) heard: Vec<usize>,
+    /// Why nodes did not vote.
+    pub(super) absences: Vec<(usize, Absence)>,
+    /// Which nodes were sent the call, and have not refused it since.
+    pub(super) sent: Vec<usize>,
+    /// Whether one of them has not answered.
+    pub(super) in_doubt: bool,
+}
+
+type Answered = (usize, Result<Reply, Error>);
+
+impl Client {
+    /// Sends a call to every node that may vote and hears them until all is decided, or for the time that one node may
+    /// take. Those who answer later are heard in the background.
+    pub(super) async fn round(self: &Arc<Self>, call: Arc<Call>) -> Outcome {
+        let mut tally = Tally::new(self.quorum, &call);
+        let mut pending = self.send(&call, &mut tally);
+        let begun = Instant::now();
+        for (at, answer) in start(&mut pending).await {
+            tally.hear(self, &call, at, answer);
+        }
+        tally.decide(&call);
+        if tally.is_open() {
+            let mut over = pin!(tokio::time::sleep(self.config.timeout));
+            while tally.is_open() {
+                let next = poll_fn(|context| match pending.poll_next_unpin(context) {
+                    Poll::Ready(next) => Poll::Ready(next),
+                    Poll::Pending => over.as_mut().poll(context).map(|()| None),
+                });
+                let Some((at, answer)) = next.await else {
+                    tally.give_up(&call, self.config.timeout);
+                    break;
+                };
+                tally.hear(self, &call, at, answer);
+                tally.decide(&call);
+            }
+            self.note_round_trip(begun.elapsed());
+        }
+        tally.outcome.in_doubt |= !pending.is_empty();
+        if !pending.is_empty() {
+            let renewed = heal::renewed(&tally.outcome);
+            let client = self.clone();
+            self.spawn(async move {
+                while let Some((at, answer)) = pending.next().await {
+                    if let Ok(reply) = answer
+                        && !renewed.is_empty()
+                    {
+                        client.heal_late(&call, &renewed, at, reply);
+                    }
+                }
+            });
+        }
+        tally.outcome
+    }
+
+    /// Sends a call to every node that may vote.
+    fn send(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        tally: &mut Tally,
+    ) -> FuturesUnordered<BoxFuture<'static, Answered>> {
+        let pending = FuturesUnordered::new();
+        // The same bytes for all nodes with the same floor, which nearly always are all.
+        let mut packed: Option<(u64, Arc<redis::Cmd>)> = None;
+        for (at, member) in self.members.iter().enumerate() {
+            let voter = match member.voter(&self.config) {
+                Ok(voter) => voter,
+                Err(absence) => {
+                    if matches!(absence, Absence::Lost(_)) {
+                        member.owe(call);
+                    }
+                    tally.absent(at, absence);
+                    continue;
+                }
+            };
+            let command = match &packed {
+                Some((floor_us, command)) if *floor_us == voter.floor_us => command.clone(),
+                _ => {
+                    let command = Arc::new(call.command(By::Hash, voter.floor_us));
+                    packed = Some((voter.floor_us, command.clone()));
+                    command
+                }
+            };
+            tally.outcome.sent.push(at);
+            let sending = member.clone().call(voter.link, command, call.clone(), voter.floor_us);
+            pending.push(sending.map(move |answer| (at, answer)).boxed());
+        }
+        pending
+    }
+
+    /// Sends a call to some nodes before this returns, and hears nobody. Answers to how many it went out.
+    pub(super) async fn tell(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
+        let mut pending = FuturesUnordered::new();
+        for at in to {
+            let member = &self.members[*at];
+            // Whether it may vote does not matter: something is taken back.
+            let Ok(link) = member.node.link() else {
+                member.owe(&call);
+                continue;
+            };
+            let command = Arc::new(call.command(By::Hash, 0));
+            pending.push(member.clone().call(link, command, call.clone(), 0).boxed());
+        }
+        let told = pending.len();
+        start(&mut pending).await;
+        self.spawn(async move { while pending.next().await.is_some() {} });
+        told
+    }
+
+    /// Keeps the mean of what rounds take lately.
+    fn note_round_trip(&self, took: Duration) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let mean = self.round_us.load(Relaxed);
+        self.round_us.store(mean - mean / 8 + took / 8, Relaxed);
+    }
+}
+
+/// Polls all of them once, and answers what was ready. What is polled has been sent, or stands in line to be sent, before
+/// anything that is sent from now on: so what is taken back never overtakes what was asked.
+async fn start<T>(pending: &mut FuturesUnordered<BoxFuture<'static, T>>) -> Vec<T> {
+    let mut ready = Vec::new();
+    poll_fn(|context| {
+        while let Poll::Ready(Some(done)) = pending.poll_next_unpin(context) {
+            ready.push(done);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    ready
+}
+
+/// Votes as they come in.
+struct Tally {
+    quorum: Quorum,
+    outcome: Outcome,
+    /// How many steps are undecided.
+    open: usize,
+}
+
+impl Tally {
+    fn new(quorum: Quorum, call: &Call) -> Self {
+        let steps = call.steps.len();
+        let open = call.steps.iter().filter(|step| is_voted_on(step)).count();
+        let outcome = Outcome {
+            verdicts: (0..steps).map(|_| None).collect(),
+            votes: (0..steps).map(|_| Vec::new()).collect(),
+            heard: Vec::new(),
+            absences: Vec::new(),
+            sent: Vec::new(),
+            in_doubt: false,
+        };
+        Self { quorum, outcome, open }
+    }
+
+    fn is_open(&self) -> bool {
+        self.open > 0
+    }
+
+    fn absent(&mut self, at: usize, why: Absence) {
+        self.outcome.absences.push((at, why));
+        self.outcome.heard.push(at);
+        for votes in &mut self.outcome.votes {
+            votes.push(Vote::Absent);
+        }
+    }
+
+    fn hear(&mut self, client: &Client, call: &Call, at: usize, answer: Result<Reply, Error>) {
+        let mut reply = match answer {
+            Ok(reply) => reply,
+            Err(error) => {
+                if error.kind() == ErrorKind::Indeterminate {
+                    self.outcome.in_doubt = true;
+                } else {
+                    // It said no to all of it.
+                    self.outcome.sent.retain(|sent| *sent != at);
+                }
+                return self.absent(at, Absence::Lost(error));
+            }
+        };
+        self.outcome.heard.push(at);
+        let mut broken = None;
+        for (step, votes) in call.steps.iter().zip(&mut self.outcome.votes) {
+            let vote = match &broken {
+                None => reply.next(call, step),
+                Some(_) => Ok(Vote::Absent),
+            };
+            votes.push(vote.unwrap_or_else(|error| {
+                broken = Some(error);
+                Vote::Absent
+            }));
+        }
+        if let Some(error) = reply.misplaced.take()
+            && let Ok(link) = client.members[at].node.link()
+        {
+            client.members[at].node.broken(&link, error);
+        }
+        if let Some(error) = broken.or(reply.failure.take()) {
+            self.outcome.absences.push((at, Absence::Lost(error)));
+        }
+    }
+
+    /// Nobody is waited for any longer.
+    fn give_up(&mut self, call: &Call, after: Duration) {
+        let silent = self.outcome.sent.iter().filter(|at| !self.outcome.heard.contains(at));
+        self.outcome.absences.extend(silent.map(|at| (*at, Absence::Late(after))));
+        for votes in &mut self.outcome.votes {
+            // Whoever has not been heard is absent.
+            let missing = self.quorum.nodes() - votes.len().min(self.quorum.nodes());
+            votes.extend((0..missing).map(|_| Vote::Absent));
+        }
+        self.decide(call);
+    }
+
+    fn decide(&mut self, call: &Call) {
+        for (at, step) in call.steps.iter().enumerate() {
+            if self.outcome.verdicts[at].is_some() || !is_voted_on(step) {
+                continue;
+            }
+            let votes = &self.outcome.votes[at];
+            let verdict = match (step, operation(call, step)) {
+                (Step::Ask(..), _) => self.quorum.asked(votes).map(Verdict::Asked),
+                (_, Some(Operation::Renew(_))) => self.quorum.renewed(votes).map(Verdict::Renewed),
+                _ => self.quorum.released(votes).map(Verdict::Released),
+            };
+            if verdict.is_some() {
+                self.outcome.verdicts[at] = verdict;
+                self.open -= 1;
+            }
+        }
+    }
+}
+
+fn is_voted_on(step: &Step) -> bool {
+    matches!(step, Step::Ask(..) | Step::Plain(_))
+}
+
+fn operation<'a>(call: &'a Call, step: &Step) -> Option<&'a Operation> {
+    match step {
+        Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
+            call.batch.get(*at)
+        }
+        Step::Look(_) | Step::Break(..) => None,
+    }
+}

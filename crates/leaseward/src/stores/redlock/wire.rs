@@ -1,0 +1,239 @@
+//! Calls of a node's script, as they travel.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use redis::Cmd;
+
+use super::{
+    ballot::ALLOWANCE,
+    quorum::Ballot,
+    script::{CAREFUL, PLAIN},
+};
+use crate::{
+    Mode, Name, Token,
+    store::{Ask, Batch, Operation},
+    stores::redis::script::Script,
+};
+
+/// One thing for a node to do.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// An ask of the batch, under a ballot.
+    Ask(usize, Ballot),
+    /// A renewal or release of the batch.
+    Plain(usize),
+    /// Puts a lease of the batch, that a majority has, to where it is not.
+    Heal(usize, Ballot),
+    /// Takes back what an attempt of an ask of the batch was granted.
+    Undo(usize, Ballot),
+    Look(Name),
+    Break(Name, bool),
+}
+
+/// Which of the scripts a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// What is usual; the rest comes back as odd.
+    Plain,
+    /// Everything.
+    Careful,
+}
+
+impl Care {
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Plain => &PLAIN,
+            Self::Careful => &CAREFUL,
+        }
+    }
+
+    /// How a batch is to be put first. Operations on one name are carried out in their order, which what is put off as odd
+    /// would leave.
+    pub(super) fn of(batch: &Batch) -> Self {
+        let is_plain = |operation: &Operation| match operation {
+            Operation::Ask(ask) => {
+                ask.names.len() == 1 && ask.mode == Mode::Exclusive && ask.lock_delay.is_zero()
+            }
+            Operation::Renew(_) => true,
+            Operation::Release(release) => release.keep.is_zero(),
+        };
+        let is_twice = batch.windows(2).any(|pair| pair[0].name() == pair[1].name());
+        if !is_twice && batch.iter().all(is_plain) { Self::Plain } else { Self::Careful }
+    }
+}
+
+/// What is sent to all nodes alike.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) batch: Arc<Batch>,
+    pub(super) steps: Vec<Step>,
+    prefix: Arc<str>,
+    care: Care,
+}
+
+/// How the script is named.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    Hash,
+    Text,
+}
+
+impl Call {
+    pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, care: Care, steps: Vec<Step>) -> Self {
+        Self { batch, steps, prefix, care }
+    }
+
+    /// The same at other steps.
+    pub(super) fn with(&self, steps: Vec<Step>) -> Self {
+        Self { batch: self.batch.clone(), steps, prefix: self.prefix.clone(), care: self.care }
+    }
+
+    /// The part of it that gives or takes back what a node may have: it may be sent at any time, and again.
+    pub(super) fn giving_back(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let gives_back = |step: &&Step| match step {
+            Step::Undo(..) => true,
+            Step::Plain(at) => {
+                matches!(&self.batch[*at], Operation::Release(release) if release.keep.is_zero())
+            }
+            Step::Ask(..) | Step::Heal(..) | Step::Look(_) | Step::Break(..) => false,
+        };
+        let steps: Vec<_> = self.steps.iter().filter(gives_back).cloned().collect();
+        match steps.len() {
+            0 => None,
+            all if all == self.steps.len() && self.care == Care::Careful => Some(self.clone()),
+            // Nobody hears the answer, so nothing may come back as odd.
+            _ => Some(Arc::new(Self { care: Care::Careful, ..self.with(steps) })),
+        }
+    }
+
+    fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
+        match step {
+            Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
+                match &self.batch[*at] {
+                    Operation::Ask(ask) => &ask.names,
+                    Operation::Renew(renew) => std::slice::from_ref(&renew.name),
+                    Operation::Release(release) => std::slice::from_ref(&release.name),
+                }
+            }
+            Step::Look(name) | Step::Break(name, _) => std::slice::from_ref(name),
+        }
+    }
+
+    /// The command for a node that grants nothing up to a floor.
+    pub(super) fn command(&self, by: By, floor_us: u64) -> Cmd {
+        let names: usize = self.steps.iter().map(|step| self.names(step).len()).sum();
+        let mut command = Cmd::with_capacity(names + self.steps.len() * 6 + 4, names * 192 + 128);
+        match by {
+            By::Hash => command.arg("EVALSHA").arg(&self.care.script().hash),
+            By::Text => command.arg("EVAL").arg(&self.care.script().text),
+        };
+        command.arg(names);
+        let mut scratch = String::new();
+        for name in self.steps.iter().flat_map(|step| self.names(step)) {
+            scratch.clear();
+            scratch.push_str(&self.prefix);
+            scratch.push_str(name);
+            command.arg(scratch.as_str());
+        }
+        command.arg(digits(floor_us, &mut scratch));
+        for step in &self.steps {
+            self.write(step, &mut command, &mut scratch);
+        }
+        command
+    }
+
+    fn write(&self, step: &Step, command: &mut Cmd, scratch: &mut String) {
+        match step {
+            Step::Ask(at, ballot) => {
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    write_ask(ask, *ballot, self.care, command, scratch);
+                }
+            }
+            Step::Heal(at, ballot) => {
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    write_fields("h", ask, *ballot, command, scratch);
+                    write_mode(ask, command);
+                }
+            }
+            Step::Plain(at) => match &self.batch[*at] {
+                Operation::Ask(_) => unreachable!("BUG: an ask has a ballot"),
+                Operation::Renew(renew) => {
+                    command.arg("n").arg(text_of(&renew.token, scratch)).arg(millis(renew.ttl));
+                }
+                Operation::Release(release) => {
+                    command.arg("r").arg(text_of(&release.token, scratch));
+                    if self.care == Care::Careful {
+                        command.arg(millis(release.keep));
+                    }
+                }
+            },
+            Step::Undo(at, ballot) => {
+                // One for each name, in the order of the keys.
+                if let Operation::Ask(ask) = &self.batch[*at] {
+                    for _ in &ask.names {
+                        command.arg("u").arg(text_of(&ask.token, scratch));
+                        command.arg(digits(ballot.first, scratch));
+                    }
+                }
+            }
+            Step::Look(_) => {
+                command.arg("l");
+            }
+            Step::Break(_, now) => {
+                command.arg("x").arg(if *now { "now" } else { "later" });
+            }
+        }
+    }
+}
+
+fn write_ask(ask: &Ask, ballot: Ballot, care: Care, command: &mut Cmd, scratch: &mut String) {
+    let several = ask.names.len() > 1;
+    let letter = match (care, several) {
+        (Care::Plain, _) => "a",
+        (Care::Careful, false) => "A",
+        (Care::Careful, true) => "m",
+    };
+    write_fields(letter, ask, ballot, command, scratch);
+    if care == Care::Careful {
+        write_mode(ask, command);
+        if several {
+            command.arg(ask.names.len());
+        }
+    }
+}
+
+fn write_fields(letter: &str, ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+    command.arg(letter).arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+    for end in [ballot.first, ballot.last] {
+        command.arg(digits(end, scratch));
+    }
+    command.arg(ballot.last.div_ceil(1000) + millis(ALLOWANCE + ask.ttl));
+    match &ask.value {
+        None => command.arg(""),
+        Some(value) => command.arg([b"=", value.as_bytes()].concat()),
+    };
+}
+
+fn write_mode(ask: &Ask, command: &mut Cmd) {
+    let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
+    command.arg(mode).arg(millis(ask.lock_delay));
+}
+
+/// A token's text, without a memory block of its own.
+fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
+    scratch.clear();
+    token.reveal_into(scratch);
+    scratch
+}
+
+/// A ballot as records have it: 16 digits.
+fn digits(micros: u64, scratch: &mut String) -> &str {
+    scratch.clear();
+    let _ = write!(scratch, "{micros:016}");
+    scratch
+}
+
+/// Rounded up: a lease never ends before its time.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+}

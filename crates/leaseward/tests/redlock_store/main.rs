@@ -1,0 +1,18 @@
+//! Redlock on five real servers: every fault that is likely, and what `docs/stores/redlock.md` says of it.
+//!
+//! What holds for every store is in the conformance suite.
+
+mod amnesia;
+mod client_clocks;
+mod help;
+mod killed;
+mod late;
+mod mending;
+#[path = "../support/names.rs"]
+mod names;
+mod node_clocks;
+#[path = "../support/nodes.rs"]
+mod nodes;
+#[path = "../support/operations.rs"]
+mod operations;
+mod partition;
