@@ -19,6 +19,8 @@ mod multi;
 mod name;
 mod observe;
 mod options;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod rules;
 #[cfg(all(unix, feature = "signal"))]
 mod signal;

@@ -14,14 +14,14 @@ use crate::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(shows_who_holds_what),
+    case!(shows_who_holds_what, Need::Records),
     case!(shows_the_value, Need::Value),
     case!(shows_every_permit, Need::Permits),
     case!(shows_waiters_in_order, Need::Queue, Need::Shared),
     case!(shows_nothing_of_free_names),
-    case!(pages_by_prefix),
-    case!(a_prefix_is_no_pattern),
-    case!(shows_no_secret),
+    case!(pages_by_prefix, Need::Records),
+    case!(a_prefix_is_no_pattern, Need::Records),
+    case!(shows_no_secret, Need::Records),
     case!(says_what_the_store_promises),
     case!(a_healthy_store_has_no_danger),
 ];
