@@ -41,7 +41,8 @@ impl Advisory {
         capability.waiting = Waiting::AskAgain;
         capability.modes = Modes { shared: true, permits: false };
         capability.why_not = Some(
-            "an advisory lock is held alone or shared, and does not count; lease rows (`postgres://`) have permits",
+            "an advisory lock is held alone or shared, ends with its session and carries nothing; lease rows \
+             (`postgres://`) can",
         );
         // All of these need something that outlives the session, or that others can read.
         capability.min_hold = false;
