@@ -2,8 +2,8 @@
 
 use std::{fmt, path::Path};
 
-/// Settings of a URL whose values are secret.
-const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token"];
+/// Settings of a URL whose values are secret, or are URLs that may have a password.
+const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token", "listen"];
 
 /// A store's URL. What it shows, prints and hands to children never holds a password.
 #[derive(Clone, PartialEq, Eq)]
@@ -137,6 +137,11 @@ mod tests {
             ("redis://u:hunter2,hunter2@host", "redis://u@host"),
             ("redlock://a:hunter2@h1,b:hunter2@h2", "redlock://a@h1,b@h2"),
             ("postgres://h/db?password=hunter2&tls=on", "postgres://h/db?tls=on"),
+            (
+                "postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahunter2%40h&lanes=2",
+                "postgres://h/db?lanes=2",
+            ),
+            ("postgres://u:hunter2@h1,h2/db", "postgres://u@h1,h2/db"),
             (
                 "sqlite:/var/lib/locks.db?durability=full",
                 "sqlite:/var/lib/locks.db?durability=full",

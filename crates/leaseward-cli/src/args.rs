@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+#[cfg(feature = "postgres")]
+use crate::commands::migrate;
 use crate::commands::{
     acquire, break_lease, completions, demo, doctor, elect, events, ls, man, release, renew, run,
     show,
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Elect(elect::ElectArgs),
     Break(break_lease::BreakArgs),
     Doctor(doctor::DoctorArgs),
+    #[cfg(feature = "postgres")]
+    Migrate(migrate::MigrateArgs),
     Demo(demo::DemoArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

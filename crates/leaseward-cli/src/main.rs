@@ -91,6 +91,11 @@ fn with_a_store(
         .map_err(|error| Failure::system("cannot start the runtime", &error))?;
     let done = runtime.block_on(async {
         let settings = Settings::load(&global)?;
+        // Opening the store would make the tables already, and say nothing.
+        #[cfg(feature = "postgres")]
+        if let Command::Migrate(_) = command {
+            return commands::migrate::run(&settings, printer).await;
+        }
         let store = settings.store.clone();
         let mut session = match Session::open(settings, printer).await {
             Ok(session) => session,
@@ -127,6 +132,8 @@ async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failu
         Command::Break(args) => break_lease::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Demo(args) => demo::run(args, session).await,
+        #[cfg(feature = "postgres")]
+        Command::Migrate(_) => unreachable!("BUG: done before a store is opened"),
         Command::Completions(args) => completions::run(&args, session.printer),
         Command::Man(args) => man::run(&args, session.printer),
     }

@@ -1,8 +1,8 @@
 //! A wall clock that is wrong, for servers. (`libfaketime` hangs `redis-server`.)
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::FileExt,
+    fs::{self, File, Permissions},
+    os::unix::fs::{FileExt, PermissionsExt},
     path::PathBuf,
     process::Command,
 };
@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::process::require;
 
-/// The wall clock of the servers that are started with it, by [`RedisBuilder::skew`](crate::RedisBuilder::skew). They run
+/// The wall clock of the servers that are started with it, by [`RedisBuilder::skew`](crate::RedisBuilder::skew)
+/// and [`PostgresBuilder::skew`](crate::PostgresBuilder::skew). They run
 /// on right time until [`set_ms`](Self::set_ms); must live as long as they do.
 #[derive(Debug)]
 pub struct Skew {
@@ -34,6 +35,8 @@ impl Skew {
         compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(folder.path().join("skew.so"));
         let output = compile.arg(source).output().expect("cc can be run");
         assert!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+        // Servers may run as somebody else.
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("it is ours");
         let offset = File::create(folder.path().join("offset")).expect("a file can be made");
         let this = Self { folder, offset };
         this.set_ms(0);

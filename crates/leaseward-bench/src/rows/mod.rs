@@ -3,6 +3,7 @@
 
 mod leases;
 mod memory;
+mod postgres;
 mod redis;
 mod redlock;
 mod sqlite;
@@ -33,6 +34,11 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "redis",
         what: "the Redis store, beside raw requests and the lock libraries people run",
         rows: redis::rows,
+    },
+    Group {
+        name: "postgres",
+        what: "the PostgreSQL store, beside pgbench with the same statements",
+        rows: postgres::rows,
     },
     Group {
         name: "redlock",

@@ -9,6 +9,8 @@ pub(crate) mod elect;
 pub(crate) mod events;
 pub(crate) mod ls;
 pub(crate) mod man;
+#[cfg(feature = "postgres")]
+pub(crate) mod migrate;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;

@@ -12,6 +12,7 @@ mod elect;
 mod events;
 mod handles;
 mod kill;
+mod postgres;
 mod redis;
 mod run;
 mod secrets;

@@ -317,6 +317,26 @@ impl Postgres {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
+    /// Has `pgbench` carry out a script over and over on that many connections, parsing each statement anew as clients
+    /// behind a pooler do; answers how many times a second.
+    ///
+    /// # Panics
+    /// If it does not run, or a statement fails.
+    pub fn pgbench(&self, script: &str, connections: u32, seconds: u64) -> f64 {
+        let file = self.folder.path().join("pgbench.sql");
+        fs::write(&file, script).expect("a file can be written");
+        let mut pgbench = Command::new(program("pgbench"));
+        pgbench.args(["--no-vacuum", "--protocol=extended", "--jobs=1", "--client"]);
+        pgbench.arg(connections.to_string()).arg("--time").arg(seconds.to_string());
+        pgbench.arg("--file").arg(file).arg(self.url());
+        let output = pgbench.stdin(Stdio::null()).output().expect("pgbench can be run");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let line = said.lines().find_map(|line| line.strip_prefix("tps = "));
+        let rate = line.and_then(|line| line.split(' ').next()?.parse().ok());
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        rate.filter(|_| output.status.success()).unwrap_or_else(|| panic!("pgbench: {complaint}"))
+    }
+
     /// All that it has logged.
     #[must_use]
     pub fn log(&self) -> String {

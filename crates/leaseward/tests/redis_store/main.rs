@@ -4,6 +4,8 @@
 
 mod chaos;
 mod cluster;
+#[path = "../support/compare.rs"]
+mod compare;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;

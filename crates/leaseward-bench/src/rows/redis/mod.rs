@@ -10,6 +10,7 @@ pub(super) mod turns;
 
 pub(crate) use leases::HOLD;
 pub(crate) use pairs::PAIRS;
+pub(crate) use record::Record;
 pub(crate) use start::NOW;
 pub(crate) use turns::TURNS;
 

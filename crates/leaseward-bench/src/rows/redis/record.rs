@@ -5,20 +5,20 @@ use std::time::Duration;
 use crate::stats::{jain, quantile};
 
 /// What contention came to.
-pub(in crate::rows) struct Turns {
-    pub(in crate::rows) per_second: f64,
-    pub(in crate::rows) p50_us: f64,
-    pub(in crate::rows) p99_us: f64,
-    pub(in crate::rows) requests: f64,
-    pub(in crate::rows) starved: f64,
-    pub(in crate::rows) jain: f64,
-    pub(in crate::rows) longest_to_median: f64,
-    pub(in crate::rows) errors: f64,
+pub(crate) struct Turns {
+    pub(crate) per_second: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) requests: f64,
+    pub(crate) starved: f64,
+    pub(crate) jain: f64,
+    pub(crate) longest_to_median: f64,
+    pub(crate) errors: f64,
 }
 
 /// When who held it, from the logs of all processes, in nanoseconds.
 #[derive(Default)]
-pub(super) struct Record {
+pub(crate) struct Record {
     visits: Vec<Visit>,
     /// When those asked that still waited at the end.
     waiting: Vec<f64>,
@@ -35,7 +35,7 @@ struct Visit {
 
 impl Record {
     /// Lines of `task asked came left`; `task asked` of those still waiting; `end` and when that was.
-    pub(super) fn read(&mut self, log: &str) -> Result<(), String> {
+    pub(crate) fn read(&mut self, log: &str) -> Result<(), String> {
         for line in log.lines() {
             let words: Vec<_> = line.split(' ').collect();
             let number = |at: usize| words[at].parse::<f64>().map_err(|_| format!("`{line}`?"));
@@ -52,7 +52,7 @@ impl Record {
         Ok(())
     }
 
-    pub(super) fn summary(&mut self, tasks: usize, span: Duration) -> Turns {
+    pub(crate) fn summary(&mut self, tasks: usize, span: Duration) -> Turns {
         self.visits.sort_by(|a, b| a.came.total_cmp(&b.came));
         let (mut handed, mut overlaps) = (Vec::new(), 0);
         for two in self.visits.windows(2) {

@@ -16,7 +16,7 @@ use super::{
     config::{Config, Listen},
     dial::Dialler,
     error::Class,
-    keeper,
+    guarantee, keeper,
     lines::{Failure, Lines},
     listener::{self, Listener},
     probe::Probe,
@@ -26,7 +26,9 @@ use super::{
 use crate::{
     Error, ErrorKind, Name, Token,
     clock::Clock,
-    store::{Answer, Ask, Batch, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
+    store::{
+        Answer, Ask, Batch, Grant, Guarantee, IfBusy, OpenContext, Operation, Push, PushSink, Reply,
+    },
 };
 
 /// How often operations are sent whose names another transaction is at work on. From the second time on the server
@@ -45,7 +47,7 @@ pub(super) struct Client {
     pub(super) dialler: Dialler,
     pub(super) lines: Arc<Lines>,
     pub(super) listener: Listener,
-    pub(super) probe: Probe,
+    probe: Mutex<Probe>,
     pub(super) runtime: Handle,
     sink: OnceLock<PushSink>,
     /// Who waits, and for what: woken when pushes may have been missed.
@@ -82,7 +84,7 @@ impl Client {
             dialler,
             lines,
             listener: Listener::default(),
-            probe,
+            probe: Mutex::new(probe),
             runtime: Handle::current(),
             sink: OnceLock::new(),
             waiting: Mutex::default(),
@@ -92,6 +94,19 @@ impl Client {
         });
         keeper::start(&this);
         Ok(this)
+    }
+
+    /// Looks at the server again: it may be set up otherwise by now, or be another one.
+    pub(super) async fn look(&self) -> Result<Probe, Error> {
+        let probe = Probe::ask(&self.lines).await?;
+        self.database.learn(probe.clock_us, self.clock.now());
+        *self.probe.lock() = probe.clone();
+        Ok(probe)
+    }
+
+    /// What the server promises, as of the last look.
+    pub(super) fn guarantee(&self) -> Guarantee {
+        guarantee::of(&self.probe.lock())
     }
 
     /// Where notifications are listened for.
@@ -239,7 +254,10 @@ impl Client {
                 Said::To(_, Outcome::Answer(answer)) => match (&mut all, answer) {
                     (Some(Ok(Reply::Granted(first))), Ok(Reply::Granted(next))) => {
                         first.blocks.extend(next.blocks);
-                        first.slot = None;
+                    }
+                    // Of one name it would be said which permit it is, and how many wait.
+                    (_, Ok(Reply::Granted(first))) => {
+                        all = Some(Ok(Reply::Granted(Grant { slot: None, waiters: 0, ..first })));
                     }
                     (_, answer) => all = Some(answer),
                 },

@@ -60,7 +60,7 @@ impl DatabaseClock {
         }
     }
 
-    fn seen(&self, fence: u64) {
+    pub(super) fn seen(&self, fence: u64) {
         self.newest.fetch_max(fence, Ordering::Relaxed);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{client::Client, probe::Probe};
+use super::{client::Client, config::Listen, probe::Probe};
 use crate::{
     Error,
     store::{Finding, Severity},
@@ -25,42 +25,50 @@ const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, ''), 
      WHERE n.nspname = '@' AND c.relname IN ('fences', 'leases') AND l.mode IN ('RowShareLock', 'RowExclusiveLock') \
      AND a.pid <> pg_backend_pid() AND a.xact_start < clock_timestamp() - interval '5 seconds' ORDER BY us DESC";
 
+/// Connections in use and allowed, and the newest fence of all names.
+const FIGURES: &str = "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+     current_setting('max_connections')::bigint, \
+     greatest((SELECT max(last) FROM @.fences), (SELECT floor FROM @.meta))";
+
 impl Client {
     pub(super) async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        let probe = Probe::ask(&self.lines).await?;
+        let probe = self.look().await?;
         let mut findings = settings(&probe);
-        findings.extend(self.clock_finding().await?);
-        findings.extend(self.long_transactions().await?);
-        if self.config.listen != super::config::Listen::Never
-            && !self.listener.hears()
-            && self.listener.was_started()
-        {
-            findings.push(Finding {
-                severity: Severity::Warning,
-                what: "notifications of the server are not heard".into(),
-                meaning: "who waits asks again every quarter of a second instead of being told"
-                    .into(),
-                advice:
-                    "behind a pooler in transaction mode, name a direct connection: `listen=URL`"
-                        .into(),
-            });
+        let rows = self.lines.query(&FIGURES.replace('@', &self.config.schema), &[]).await?;
+        if let Some(row) = rows.first() {
+            findings.extend(crowded(row.get(0), row.get(1)));
+            let newest: Option<i64> = row.get(2);
+            self.database.seen(newest.unwrap_or_default().unsigned_abs());
         }
+        findings.extend(self.clock_finding(&probe));
+        findings.extend(self.long_transactions().await?);
+        findings.extend(self.deafness());
         Ok(findings)
     }
 
-    async fn clock_finding(&self) -> Result<Option<Finding>, Error> {
-        let sql = format!("SELECT {}.clock_us()", self.config.schema);
-        let rows = self.lines.query(&sql, &[]).await?;
-        let Some(theirs) = rows.first().map(|row| row.get::<_, i64>(0)) else { return Ok(None) };
-        let apart = theirs.unsigned_abs().abs_diff(self.clock.wall_us());
-        Ok((apart > u64::try_from(CLOCKS_APART.as_micros()).unwrap_or(u64::MAX)).then(|| Finding {
+    fn deafness(&self) -> Option<Finding> {
+        let is_deaf = self.config.listen != Listen::Never
+            && self.listener.was_started()
+            && !self.listener.hears();
+        is_deaf.then(|| Finding {
+            severity: Severity::Warning,
+            what: "notifications of the server are not heard".into(),
+            meaning: "who waits asks again every quarter of a second instead of being told".into(),
+            advice: "behind a pooler in transaction mode, name a direct connection: `listen=URL`"
+                .into(),
+        })
+    }
+
+    fn clock_finding(&self, probe: &Probe) -> Option<Finding> {
+        let apart = probe.clock_us.unsigned_abs().abs_diff(self.clock.wall_us());
+        (Duration::from_micros(apart) > CLOCKS_APART).then(|| Finding {
             severity: Severity::Warning,
             what: format!("the server's clock and this machine's are {} s apart", apart / 1_000_000),
             meaning: "leases go by the server's clock alone, so none is in danger; if the server's is wrong and is set \
                       right, leases end early or late"
                 .into(),
             advice: "keep both right, by NTP, without steps".into(),
-        }))
+        })
     }
 
     async fn long_transactions(&self) -> Result<Vec<Finding>, Error> {
@@ -105,12 +113,14 @@ fn settings(probe: &Probe) -> Vec<Finding> {
         meaning: "if one is promoted that has not heard of the last commits, a name may be given out twice".into(),
         advice: "set `synchronous_standby_names`, and promote only those named there".into(),
     });
-    let crowded = probe.connections * 100 >= i64::from(probe.max_connections) * CROWDED_PERCENT;
-    let crowded = crowded.then(|| Finding {
+    [Some(version), volatile, lagging].into_iter().flatten().collect()
+}
+
+fn crowded(used: i64, most: i64) -> Option<Finding> {
+    (used * 100 >= most * CROWDED_PERCENT).then(|| Finding {
         severity: Severity::Warning,
-        what: format!("{} of {} connections are in use", probe.connections, probe.max_connections),
+        what: format!("{used} of {most} connections are in use"),
         meaning: "the next client may get none".into(),
         advice: "raise `max_connections`, put PgBouncer in between, or lower `lanes`".into(),
-    });
-    [Some(version), volatile, lagging, crowded].into_iter().flatten().collect()
+    })
 }

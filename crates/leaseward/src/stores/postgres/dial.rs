@@ -24,6 +24,13 @@ pub(super) type Carrier =
 /// Silence on an idle connection after which the kernel asks whether the other side is there.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// What a server may take to let somebody in, if the time for an answer is not even longer: proving that one knows the
+/// password costs both sides far more than any statement.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The kernel counts these times in whole seconds.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Makes connections.
 #[derive(Clone)]
 pub(super) struct Dialler {
@@ -55,12 +62,14 @@ impl Dialler {
         at: &str,
     ) -> Result<(Client, Carrier), Error> {
         let mut server = server.clone();
-        server.ssl_mode(self.ssl_mode).connect_timeout(self.timeout).application_name(&self.name);
-        server.keepalives_idle(KEEPALIVE).keepalives_interval(self.timeout).keepalives_retries(2);
-        server.tcp_user_timeout(self.timeout * 2);
+        let patience = self.timeout.max(CONNECT);
+        server.ssl_mode(self.ssl_mode).connect_timeout(patience).application_name(&self.name);
+        server.keepalives_idle(KEEPALIVE).keepalives_retries(2);
+        server.keepalives_interval(self.timeout.max(SECOND));
+        server.tcp_user_timeout(self.timeout.max(SECOND) * 2);
         // Each server of several gets its time, also if it accepts and then says nothing.
         let hosts = u32::try_from(server.get_hosts().len()).unwrap_or(1);
-        match tokio::time::timeout(self.timeout * hosts, server.connect(self.tls.clone())).await {
+        match tokio::time::timeout(patience * hosts, server.connect(self.tls.clone())).await {
             Ok(Ok(connected)) => Ok(connected),
             Ok(Err(error)) => Err(error::translate(&error, Stage::Connecting, at)),
             Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("{at} does not answer"))

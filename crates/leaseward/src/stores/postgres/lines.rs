@@ -22,7 +22,7 @@ use super::{
     error::{self, Class, Stage},
     wire::Param,
 };
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// Between attempts to connect: random up to this, doubled each time.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
@@ -31,20 +31,13 @@ const RETRY_LAST: Duration = Duration::from_secs(1);
 /// A connection beyond the first that carried nothing for this long is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// One connection.
+/// One connection. Dropped, it says goodbye to the server.
 pub(super) struct Line {
     client: Client,
     number: u64,
     under_way: AtomicUsize,
     used: Mutex<Instant>,
     carrier: AbortHandle,
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // The driver would go on waiting for answers that nobody wants any more.
-        self.carrier.abort();
-    }
 }
 
 /// A line that somebody uses.
@@ -184,7 +177,13 @@ impl Lines {
                 }
                 self.start_connecting(&mut state);
             }
-            changed.await;
+            if tokio::time::timeout(self.timeout, changed).await.is_err() {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("{} does not answer", self.at),
+                )
+                .hint("is it overloaded or stopped? it is being connected again"));
+            }
         }
     }
 
@@ -219,6 +218,7 @@ impl Lines {
     /// Gives a connection up.
     fn lost(&self, line: &Line, why: &Error) {
         tracing::warn!(at = %self.at, error = %why, "lost a connection to postgresql");
+        // The driver would go on waiting for answers that nobody wants any more.
         line.carrier.abort();
         self.ended(line.number);
     }

@@ -16,8 +16,8 @@ pub(super) struct Probe {
     pub(super) standbys: i64,
     /// Whether a commit waits for one of them.
     pub(super) is_synchronous: bool,
-    pub(super) max_connections: i32,
-    pub(super) connections: i64,
+    /// What time it is there.
+    pub(super) clock_us: i64,
     is_standby: bool,
     encoding: String,
 }
@@ -26,8 +26,7 @@ const SQL: &str = "SELECT current_setting('server_version_num')::int, \
      current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on', \
      (SELECT count(*) FROM pg_stat_replication), \
      current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') <> 'local', \
-     current_setting('max_connections')::int, \
-     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
+     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
      pg_is_in_recovery(), current_setting('server_encoding')";
 
 impl Probe {
@@ -39,10 +38,9 @@ impl Probe {
             is_durable: row.get(1),
             standbys: row.get(2),
             is_synchronous: row.get(3),
-            max_connections: row.get(4),
-            connections: row.get(5),
-            is_standby: row.get(6),
-            encoding: row.get(7),
+            clock_us: row.get(4),
+            is_standby: row.get(5),
+            encoding: row.get(6),
         })
     }
 

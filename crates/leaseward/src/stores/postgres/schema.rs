@@ -97,7 +97,9 @@ async fn make(config: &Config, dialler: &Dialler) -> Result<Migrated, Error> {
 type Sql<T> = Result<T, tokio_postgres::Error>;
 
 async fn make_with(client: &Client, schema: &str) -> Sql<Result<Migrated, Error>> {
-    client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MAKING})")).await?;
+    // What others have made while we waited for the lock must be seen, whatever the database's default is.
+    let begin = "BEGIN ISOLATION LEVEL READ COMMITTED";
+    client.batch_execute(&format!("{begin}; SELECT pg_advisory_xact_lock({MAKING})")).await?;
     let outcome = make_locked(client, schema).await?;
     client.batch_execute(if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
     Ok(outcome)

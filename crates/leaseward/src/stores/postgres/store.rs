@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{client::Client, config::Config, guarantee};
+use super::{client::Client, config::Config};
 use crate::{
     Error,
     clock::BoxFuture,
@@ -49,7 +49,7 @@ impl Store for Postgres {
     }
 
     fn guarantee(&self) -> Guarantee {
-        guarantee::of(&self.client.probe)
+        self.client.guarantee()
     }
 
     fn location(&self) -> String {
@@ -78,8 +78,7 @@ impl Store for Postgres {
         let client = self.client.clone();
         Box::pin(async move {
             let begun = Instant::now();
-            client.lines.query("SELECT 1", &[]).await?;
-            Ok(begun.elapsed())
+            client.look().await.map(|_| begun.elapsed())
         })
     }
 

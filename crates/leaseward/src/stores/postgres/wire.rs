@@ -76,7 +76,10 @@ impl<'a> Columns<'a> {
             !waits && is_plain(&batch[*place]) && counts[&**batch[*place].name()] == 1
         };
         let mut columns = Self::default();
-        let (simple, rest): (Vec<usize>, Vec<usize>) = places.iter().partition(|at| is_simple(at));
+        let (simple, mut rest): (Vec<usize>, Vec<usize>) =
+            places.iter().partition(|at| is_simple(at));
+        // All transactions that wait for rows take them in this order, so that none waits for one that waits for it.
+        rest.sort_by(|a, b| batch[*a].name().cmp(batch[*b].name()));
         columns.simple = i32::try_from(simple.len()).unwrap_or(0);
         for place in simple.into_iter().chain(rest) {
             columns.places.push(place);

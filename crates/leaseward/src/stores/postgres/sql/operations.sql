@@ -1,6 +1,7 @@
--- An ask for one name, as `ask` in the other stores: granted again, granted, queued or busy.
+-- An ask for one name: granted again, granted, queued or busy. One of several (not `is_one`) lengthens a lease that is
+-- ours already and leaves it otherwise as it is.
 CREATE FUNCTION ask(
-    INOUT room leases, wish places, queues boolean, now_us bigint, me bigint, INOUT said answer
+    INOUT room leases, wish places, is_one boolean, queues boolean, now_us bigint, me bigint, INOUT said answer
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -18,7 +19,9 @@ BEGIN
             RETURN;
         END IF;
         room.expires_us := greatest(room.expires_us, now_us + wish.ttl_us);
-        room.ttl_us := wish.ttl_us;
+        IF is_one THEN
+            room.ttl_us := wish.ttl_us;
+        END IF;
         said.code := 1;
         said.first := room.first;
         said.len := room.len;
@@ -33,7 +36,8 @@ BEGIN
                 said.mode := CASE held.condition WHEN 1 THEN 1 WHEN 2 THEN 0 ELSE 2 END;
                 RETURN;
             END IF;
-            UPDATE shares s SET expires_us = greatest(s.expires_us, now_us + wish.ttl_us), ttl_us = wish.ttl_us
+            UPDATE shares s SET expires_us = greatest(s.expires_us, now_us + wish.ttl_us),
+                    ttl_us = CASE WHEN is_one THEN wish.ttl_us ELSE s.ttl_us END
                 WHERE s.name = room.name AND s.token = wish.token;
             said.code := 1;
             said.first := held.first;

@@ -76,7 +76,7 @@ BEGIN
         wish.value := content;
         FOR i IN 1 .. cardinality(names) LOOP
             wish.name := names[i];
-            got := ask(rooms[i], wish, false, now_us, me, said);
+            got := ask(rooms[i], wish, false, false, now_us, me, said);
             rooms[i] := got.room;
             said := got.said;
             RETURN NEXT said;

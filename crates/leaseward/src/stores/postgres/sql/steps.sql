@@ -11,7 +11,7 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF waits THEN
-        PERFORM set_config('lock_timeout', '1s', true);
+        PERFORM set_config('lock_timeout', '2s', true);
     END IF;
     RETURN clock_us();
 END $$;

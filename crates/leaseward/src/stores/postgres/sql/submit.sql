@@ -96,7 +96,7 @@ BEGIN
             wish.delay_us := op.delay;
             wish.block := CASE op.mode WHEN 0 THEN op.block ELSE 1 END;
             wish.value := op.content;
-            got := ask(room, wish, op.kind = 2, now_us, me, said);
+            got := ask(room, wish, true, op.kind = 2, now_us, me, said);
             room := got.room;
             said := got.said;
             is_dirty := is_dirty OR said.code <> 3;

@@ -1,0 +1,66 @@
+//! The tool on a PostgreSQL server: what it does there, and what it says when it cannot.
+
+use leaseward_testkit::Postgres;
+
+use crate::support::{Place, Ran};
+
+fn server() -> Postgres {
+    Postgres::builder().in_memory().start()
+}
+
+/// Runs the tool on a store.
+fn on(url: &str, arguments: &[&str]) -> Ran {
+    Place::new().run([&["--store", url], arguments].concat())
+}
+
+#[test]
+fn migrate_makes_the_tables_once() {
+    let server = server();
+    let ran = on(&server.url(), &["migrate"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.starts_with("made the tables in postgres://app@127.0.0.1"), "{}", ran.out);
+    assert!(!ran.out.contains("secret"), "{}", ran.out);
+    assert_eq!(server.sql("SELECT version FROM leaseward.meta"), "1");
+    let ran = on(&server.url(), &["migrate"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "nothing to do\n"), "{}", ran.err);
+    assert_eq!(on("sqlite:x.db", &["migrate"]).code, 2);
+}
+
+#[test]
+fn run_and_ls_work_as_on_every_store() {
+    let server = server();
+    let ran = on(&server.url(), &["run", "deploy", "--", "sh", "-c", "echo $LEASEWARD_FENCE"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.trim().parse::<u64>().is_ok_and(|fence| fence > 0), "{}", ran.out);
+    assert_eq!(on(&server.url(), &["acquire", "kept", "--ttl", "1m"]).code, 0);
+    let ran = on(&server.url(), &["ls"]);
+    assert!(ran.out.contains("kept") && !ran.out.contains("deploy"), "{}", ran.out);
+    let ran = on(&server.url(), &["run", "--no-wait", "kept", "--", "true"]);
+    assert_eq!(ran.code, 75, "{}", ran.err);
+    assert_eq!(on(&server.url(), &["break", "kept", "--now", "--yes"]).code, 0);
+    assert_eq!(on(&server.url(), &["run", "--no-wait", "kept", "--", "true"]).code, 0);
+}
+
+#[test]
+fn doctor_ends_with_0_on_a_server_made_for_locks_and_with_1_elsewhere() {
+    let good = server();
+    let ran = on(&good.url(), &["doctor"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.contains("exclusion    holds"), "{}", ran.out);
+    let bad = Postgres::builder().in_memory().conf("fsync", "off").start();
+    let ran = on(&bad.url(), &["doctor"]);
+    assert_eq!(ran.code, 1, "{}", ran.out);
+    assert!(ran.out.contains("danger: `fsync`"), "{}", ran.out);
+}
+
+#[test]
+fn what_cannot_be_used_is_said_to_be_that() {
+    let server = server();
+    let ran = on(&server.url_of("app", "wrong-secret", "postgres"), &["ls"]);
+    assert_eq!(ran.code, 69, "{}", ran.err);
+    assert!(ran.err.contains("password authentication failed"), "{}", ran.err);
+    assert!(ran.err.contains("hint: ") && !ran.err.contains("secret"), "{}", ran.err);
+    let ran = on(&server.user("poor"), &["ls"]);
+    assert_eq!(ran.code, 69, "{}", ran.err);
+    assert!(ran.err.contains("leaseward migrate"), "{}", ran.err);
+}
