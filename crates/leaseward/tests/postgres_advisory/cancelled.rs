@@ -26,7 +26,7 @@ async fn cancelled_acquires_leave_no_lock() {
     until("all are given back", PATIENCE, || async { (locks_in(&server) == 0).then_some(()) })
         .await;
     for name in 0..7 {
-        take(&connect(&server).await.lock(format!("name-{name}")).ttl(LONG)).await;
+        drop(take(&connect(&server).await.lock(format!("name-{name}")).ttl(LONG)).await);
     }
 }
 
@@ -64,10 +64,33 @@ async fn a_statement_that_fails_half_way_leaves_no_lock() {
     let locks = connect(&server).await;
     let held = take(&locks.lock("kept").ttl(LONG)).await;
     // The lock is taken, and then there is no number for it.
-    server.sql("ALTER SEQUENCE leaseward.advisory_fences RENAME TO gone");
+    server.sql(
+        "DO $$ BEGIN EXECUTE format('ALTER SEQUENCE leaseward.advisory_fences MAXVALUE %s', \
+         (SELECT last_value FROM leaseward.advisory_fences)); END $$",
+    );
     locks.lock("a").ttl(LONG).try_acquire().await.expect_err("no fence");
     assert_eq!(locks_in(&server), 1, "what has no fence is not held");
     assert!(held.is_held(), "a failed statement is no reason to lose what is held");
-    server.sql("ALTER SEQUENCE leaseward.gone RENAME TO advisory_fences");
-    take(&locks.lock("a").ttl(LONG)).await;
+    server.sql("ALTER SEQUENCE leaseward.advisory_fences NO MAXVALUE");
+    assert!(take(&locks.lock("a").ttl(LONG)).await.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sequence_that_was_dropped_is_made_again() {
+    let server = server();
+    let locks = connect(&server).await;
+    let held = take(&locks.lock("a").ttl(LONG)).await;
+    let fence = held.fence();
+    server.sql("SET client_min_messages = error; DROP SCHEMA leaseward CASCADE");
+    locks.lock("b").ttl(LONG).try_acquire().await.expect_err("no fence");
+    assert!(held.is_held(), "what is held stays held");
+    held.release().await.expect("given back");
+    let next = until("a new session makes it", PATIENCE, || async {
+        match locks.lock("a").ttl(LONG).try_acquire().await {
+            Ok(leaseward::Attempt::Granted(guard)) => Some(guard),
+            _ => None,
+        }
+    })
+    .await;
+    assert!(next.fence() > fence);
 }

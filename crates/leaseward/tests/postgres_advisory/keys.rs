@@ -63,7 +63,7 @@ async fn another_program_keeps_us_out_and_is_kept_out() {
     assert!(run("pg_try_advisory_lock_shared").await, "readers hold it together");
     reader.release().await.expect("given back");
     assert!(is_busy(&locks.lock("orders").ttl(LONG)).await, "the other reader is still there");
-    take(&locks.lock("orders").shared().ttl(LONG)).await;
+    assert!(take(&locks.lock("orders").shared().ttl(LONG)).await.is_held());
 }
 
 #[tokio::test(flavor = "multi_thread")]

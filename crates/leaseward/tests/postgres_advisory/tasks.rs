@@ -52,14 +52,14 @@ async fn readers_of_one_process_count() {
     assert!(is_busy(&other.lock("a").ttl(LONG)).await, "the second reader is still there");
     assert!(is_busy(&locks.lock("a").ttl(LONG)).await);
     two.release().await.expect("given back");
-    take(&other.lock("a").ttl(LONG)).await;
+    assert!(take(&other.lock("a").ttl(LONG)).await.is_held());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_locks_need_one_session() {
     let server = leaseward_testkit::Postgres::builder()
         .in_memory()
-        .line("max_locks_per_transaction = 256")
+        .conf("max_locks_per_transaction", "256")
         .start();
     let locks = crate::help::connect(&server).await;
     let mut taking = tokio::task::JoinSet::new();

@@ -278,7 +278,8 @@ impl Client {
                     touched.map(|(slot, mode)| Step::Unlock(slot, mode)).collect()
                 };
                 let is_clean = undo.is_empty() || session.run(&undo, now).await.is_ok();
-                if !is_clean {
+                // Where nothing is held, a session that begins anew makes whatever is missing.
+                if !is_clean || session.table.lock().len() == 0 {
                     session.end();
                 }
                 is_clean
