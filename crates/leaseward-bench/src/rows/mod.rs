@@ -1,6 +1,7 @@
 //! The rows of the table, one file a store or theme. A new one adds its file, a line to [`GROUPS`], and a line to
 //! [`PARTS`] for each child process its experiments need.
 
+mod advisory;
 mod leases;
 mod memory;
 mod postgres;
@@ -39,6 +40,11 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "postgres",
         what: "the PostgreSQL store, beside pgbench with the same statements",
         rows: postgres::rows,
+    },
+    Group {
+        name: "advisory",
+        what: "PostgreSQL's advisory locks, beside pgbench with the same statements",
+        rows: advisory::rows,
     },
     Group {
         name: "redlock",

@@ -5,7 +5,7 @@ use std::fs;
 use crate::{
     Case, Fixture, Need,
     case::case,
-    support::{LONG, asking, granted, held_with, queue_of, view},
+    support::{LONG, asking, granted, held_with, queue_of},
 };
 
 pub(super) const CASES: &[Case] = &[

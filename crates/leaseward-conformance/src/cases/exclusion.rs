@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseward::{Locks, Mode};
 
 use crate::{
-    Case, Fixture,
+    Case, Fixture, Need,
     case::case,
     support::{LONG, Witness, busy, take},
 };

@@ -22,8 +22,8 @@ async fn a_commit_or_rollback_frees_it() {
     let locks = connect(&server).await;
     let mut client = session(&server.url()).await;
     for commits in [true, false] {
-        let mut tx = client.transaction().await.expect("begun");
-        lock_in(&mut tx, "orders").await.expect("free");
+        let tx = client.transaction().await.expect("begun");
+        lock_in(&tx, "orders").await.expect("free");
         assert!(is_busy(&locks.lock("orders").ttl(LONG)).await, "it is the same lock");
         if commits {
             tx.commit().await.expect("committed");

@@ -23,7 +23,7 @@ use super::{
     statement::Step,
 };
 use crate::{
-    Error, LostReason, Name,
+    Error, ErrorKind, LostReason, Name,
     clock::{Clock, Moment},
     store::{Answer, Batch, OpenContext, Operation, Push, PushSink, Reply, Standing},
 };
@@ -31,6 +31,9 @@ use crate::{
 /// Between attempts to connect: random up to this, doubled each time.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_secs(1);
+
+/// Beginning a session takes two connections and a dozen statements: so many times the patience with one answer.
+const OPENING: u32 = 4;
 
 /// How long a waiter is remembered after it was told that the name is not free: longer than the engine's pauses.
 const WAITER: Duration = Duration::from_secs(2);
@@ -116,12 +119,12 @@ impl Client {
         {
             return Err(why.duplicate());
         }
-        match Session::open(self, turn.before).await {
+        match self.open_session(turn.before).await {
             Ok(session) => {
                 turn.before = Some(session.identity);
                 (turn.failures, turn.why) = (0, None);
                 *self.current.lock() = Some(session.clone());
-                Ok(session)
+                if session.begin() { Ok(session) } else { Err(error::broke(&session.at)) }
             }
             Err(why) => {
                 let cap = RETRY_FIRST.saturating_mul(1 << turn.failures.min(10)).min(RETRY_LAST);
@@ -133,17 +136,27 @@ impl Client {
         }
     }
 
+    /// Nobody else has a turn meanwhile, so it may not take for ever.
+    async fn open_session(
+        self: &Arc<Self>,
+        before: Option<Identity>,
+    ) -> Result<Arc<Session>, Error> {
+        let patience = self.settings.config.timeout * OPENING;
+        match tokio::time::timeout(patience, Session::open(self, before)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let message = format!("{} does not answer", self.settings.location());
+                Err(Error::new(ErrorKind::Unavailable, message)
+                    .hint("is it overloaded or stopped?"))
+            }
+        }
+    }
+
     /// A session has ended: everything held over it is lost.
     pub(super) fn session_over(&self, over: &Arc<Over>) {
-        let mut current = self.current.lock();
-        if !current.as_ref().is_some_and(|session| session.is_of(over)) {
-            return;
-        }
-        let session = current.take();
-        drop(current);
-        if !self.is_closed.load(Ordering::Acquire) {
-            let held = session.map_or(0, |session| session.table.lock().len());
-            tracing::warn!(at = %self.settings.location(), held, "the session with postgresql ended");
+        self.current.lock().take_if(|session| session.is_of(over));
+        if over.take_used() && !self.is_closed() {
+            tracing::warn!(at = %self.settings.location(), "the session with postgresql ended");
             self.push(Push::SessionLost);
         }
     }

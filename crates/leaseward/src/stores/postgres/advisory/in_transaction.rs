@@ -1,4 +1,4 @@
-//! Locks for the length of a transaction of the caller's own: `leaseward::postgres::lock_in(&mut tx, "orders")`.
+//! Locks for the length of a transaction of the caller's own: `leaseward::postgres::lock_in(&tx, "orders")`.
 //!
 //! They need no store, no lease and no release: the server frees them with the commit or the rollback, and never before
 //! what the transaction did is visible to the next holder. The keys are those of [`AdvisoryKey`], so they keep out, and

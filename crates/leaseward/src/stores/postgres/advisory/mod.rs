@@ -52,3 +52,11 @@ pub(crate) static SCHEME: Scheme = Scheme {
         Box::pin(async move { Ok(Arc::new(Advisory::open(&url, context).await?) as _) })
     },
 };
+
+/// The statement that a batch is when nothing but single fences is asked of it, as it is sent: for whoever wants to
+/// measure it. Its parameters are the session's process, and for each step what is done (2 takes, 4 gives back), the key
+/// and the number of fences.
+#[must_use]
+pub fn statement(schema: &str) -> String {
+    statement::text(schema, false)
+}

@@ -44,7 +44,16 @@ pub(super) struct Identity {
 #[derive(Debug, Default)]
 pub(super) struct Over {
     is_over: AtomicBool,
+    /// Whether somebody may hold something over it, and is to be told.
+    is_used: AtomicBool,
     end: Notify,
+}
+
+impl Over {
+    /// Whether its holders have to be told; once.
+    pub(super) fn take_used(&self) -> bool {
+        self.is_used.swap(false, Ordering::SeqCst)
+    }
 }
 
 /// Why a statement has no answer.
@@ -79,7 +88,8 @@ pub(super) struct Session {
     used: AtomicU64,
     raised: AtomicU64,
     timeout: Duration,
-    at: String,
+    /// Where it is, for messages.
+    pub(super) at: String,
 }
 
 impl Session {
@@ -132,6 +142,12 @@ impl Session {
 
     pub(super) fn is_over(&self) -> bool {
         self.over.is_over.load(Ordering::Acquire) || self.driver.is_closed()
+    }
+
+    /// From now on locks may be held over it. `false` if it is over already.
+    pub(super) fn begin(&self) -> bool {
+        self.over.is_used.store(true, Ordering::SeqCst);
+        !self.is_over()
     }
 
     pub(super) fn is_of(&self, over: &Arc<Over>) -> bool {
@@ -256,7 +272,7 @@ impl Drop for Unheard<'_> {
 async fn carry(carrier: Carrier, over: Arc<Over>, client: Weak<Client>) {
     // Its error says no more than that it ended.
     keeper::first_of(carrier, over.end.notified()).await;
-    over.is_over.store(true, Ordering::Release);
+    over.is_over.store(true, Ordering::SeqCst);
     if let Some(client) = client.upgrade() {
         client.session_over(&over);
     }
