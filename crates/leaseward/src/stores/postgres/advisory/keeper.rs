@@ -88,7 +88,7 @@ async fn lower(
 }
 
 /// Waits for whichever of two comes first.
-pub(super) async fn first_of<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
+async fn first_of<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|context| {
         let is_ready =

@@ -27,6 +27,7 @@ mod keeper;
 mod key;
 mod plan;
 mod pooler;
+mod pump;
 mod sequence;
 mod session;
 mod statement;

@@ -9,7 +9,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio_postgres::{
     Client as Driver, Row, Statement,
     types::{ToSql, Type},
@@ -17,13 +16,14 @@ use tokio_postgres::{
 
 use super::{
     super::{
-        dial::Carrier,
         error::{self, Stage},
         schema,
         wire::Param,
     },
     client::Client,
-    keeper, pooler, sequence,
+    pooler,
+    pump::Pump,
+    sequence,
     statement::{self, Step},
     table::Table,
 };
@@ -46,7 +46,6 @@ pub(super) struct Over {
     is_over: AtomicBool,
     /// Whether somebody may hold something over it, and is to be told.
     is_used: AtomicBool,
-    end: Notify,
 }
 
 impl Over {
@@ -82,6 +81,7 @@ pub(super) struct Session {
     singles: Statement,
     blocks: Statement,
     over: Arc<Over>,
+    pump: Arc<Pump>,
     /// After this long without a word the server ends it; zero for never.
     idle: Mutex<Duration>,
     /// When it was last used, and when the sequence was last raised, in nanoseconds of the client's clock.
@@ -102,7 +102,8 @@ impl Session {
         let (config, at) = (&client.settings.config, client.settings.location());
         let (driver, carrier) = client.dialler.dial(&config.server, &at).await?;
         let over = Arc::new(Over::default());
-        client.runtime.spawn(carry(carrier, over.clone(), Arc::downgrade(client)));
+        let pump = Pump::new(carrier);
+        client.runtime.spawn(carry(pump.clone(), over.clone(), Arc::downgrade(client)));
         let told =
             |failure: tokio_postgres::Error| error::translate(&failure, Stage::Connecting, &at);
         driver.batch_execute(&own_settings(config.timeout)).await.map_err(told)?;
@@ -132,6 +133,7 @@ impl Session {
             singles,
             blocks,
             over,
+            pump,
             idle: Mutex::default(),
             used: AtomicU64::new(now),
             raised: AtomicU64::new(now),
@@ -156,8 +158,8 @@ impl Session {
 
     /// Ends it: the server frees all that it held.
     pub(super) fn end(&self) {
-        self.over.is_over.store(true, Ordering::Release);
-        self.over.end.notify_one();
+        self.over.is_over.store(true, Ordering::SeqCst);
+        self.pump.end();
     }
 
     /// Carries out steps in their order; an answer for each.
@@ -197,7 +199,7 @@ impl Session {
     ) -> Result<T, Failed> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
         let unheard = Unheard(self);
-        let outcome = tokio::time::timeout(self.timeout, asked).await;
+        let outcome = tokio::time::timeout(self.timeout, self.pump.until(asked)).await;
         let failure = match outcome {
             Ok(Ok(answer)) => {
                 std::mem::forget(unheard);
@@ -269,9 +271,8 @@ impl Drop for Unheard<'_> {
 }
 
 /// Carries a session's messages until it ends, and then tells that it has.
-async fn carry(carrier: Carrier, over: Arc<Over>, client: Weak<Client>) {
-    // Its error says no more than that it ended.
-    keeper::first_of(carrier, over.end.notified()).await;
+async fn carry(pump: Arc<Pump>, over: Arc<Over>, client: Weak<Client>) {
+    pump.keep().await;
     over.is_over.store(true, Ordering::SeqCst);
     if let Some(client) = client.upgrade() {
         client.session_over(&over);
