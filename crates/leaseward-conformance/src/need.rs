@@ -21,6 +21,8 @@ pub enum Need {
     LockDelay,
     /// A value that travels with a lease.
     Value,
+    /// A record of each lease that other clients can read, take over and break.
+    Records,
     /// A queue in the store.
     Queue,
     /// Several fences reserved at once.
@@ -41,6 +43,7 @@ impl Need {
             Self::MinHold => capability.min_hold,
             Self::LockDelay => capability.lock_delay,
             Self::Value => capability.value,
+            Self::Records => capability.records,
             Self::Queue => capability.waiting != Waiting::AskAgain,
             Self::Blocks => capability.blocks == Blocks::AtGrantAndRenewal,
             Self::Processes => capability.reach > Reach::Process,
@@ -58,6 +61,7 @@ impl fmt::Display for Need {
             Self::MinHold => "a minimum hold",
             Self::LockDelay => "a lock delay",
             Self::Value => "a value on a lease",
+            Self::Records => "records of leases",
             Self::Queue => "a queue in the store",
             Self::Blocks => "blocks of fences",
             Self::Processes => "clients in other processes",

@@ -21,6 +21,8 @@ mod name;
 mod observe;
 pub mod optimistic;
 mod options;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod rules;
 #[cfg(all(unix, feature = "signal"))]
 mod signal;

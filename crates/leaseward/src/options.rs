@@ -105,6 +105,13 @@ impl Rare {
             }
             Renewing::Every(every) => spec.renew_ms = millis("renewal interval", every)?,
         }
+        let extras = Extras {
+            max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
+            min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
+            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
+            value: self.value.as_deref().map(Value::new).transpose()?,
+            on_danger: self.on_danger.clone(),
+        };
         if self.min_hold.is_some() && !capability.min_hold {
             return Err(unsupported("a minimum hold", capability));
         }
@@ -114,13 +121,6 @@ impl Rare {
         if self.value.is_some() && !capability.value {
             return Err(unsupported("a value on a lease", capability));
         }
-        let extras = Extras {
-            max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
-            min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
-            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
-            value: self.value.as_deref().map(Value::new).transpose()?,
-            on_danger: self.on_danger.clone(),
-        };
         if !extras.is_same(&Extras::default()) {
             spec.extras = Some(Arc::new(extras));
         }

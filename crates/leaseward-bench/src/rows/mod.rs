@@ -1,6 +1,7 @@
 //! The rows of the table, one file a store or theme. A new one adds its file, a line to [`GROUPS`], and a line to
 //! [`PARTS`] for each child process its experiments need.
 
+mod advisory;
 pub(crate) mod contention;
 mod leases;
 mod memory;
@@ -50,6 +51,11 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "contention",
         what: "versions, row locks, advisory locks and leases on PostgreSQL, from free to hot rows",
         rows: contention::rows,
+    },
+    Group {
+        name: "advisory",
+        what: "PostgreSQL's advisory locks, beside pgbench with the same statements",
+        rows: advisory::rows,
     },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];

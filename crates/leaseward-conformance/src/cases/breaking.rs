@@ -9,11 +9,11 @@ use crate::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(a_broken_lease_is_told_to_its_holder).timed(),
-    case!(a_broken_lease_comes_free_when_it_ends).timed(),
-    case!(breaking_now_frees_at_once),
+    case!(a_broken_lease_is_told_to_its_holder, Need::Records).timed(),
+    case!(a_broken_lease_comes_free_when_it_ends, Need::Records).timed(),
+    case!(breaking_now_frees_at_once, Need::Records),
     case!(breaking_now_hands_over, Need::Queue),
-    case!(breaking_is_audited),
+    case!(breaking_is_audited, Need::Records),
     case!(breaking_what_is_free_does_nothing),
 ];
 

@@ -5,7 +5,7 @@ use std::fs;
 use crate::{
     Case, Fixture, Need,
     case::case,
-    support::{LONG, asking, granted, queue_of, view},
+    support::{LONG, asking, granted, held_with, queue_of},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -43,7 +43,7 @@ async fn a_killed_holder_is_followed(fixture: &Fixture) {
     let locks = fixture.client().await;
     let mut taker = fixture.taker().await;
     let fence = taker.hold("x", TTL_MS).await;
-    assert_eq!(view(&locks, "x").await.holders[0].fence, fence);
+    held_with(&locks, "x", fence).await;
     taker.kill().await;
     let next = locks.lock("x").acquire().await.expect("in the end");
     assert!(next.fence() > fence);
@@ -77,7 +77,7 @@ async fn a_frozen_holder_finds_out_when_it_wakes(fixture: &Fixture) {
     taker.hears("no").await;
     taker.tell("release x").await;
     assert_eq!(taker.hears("released x").await, "AlreadyExpired");
-    assert_eq!(view(&locks, "x").await.holders[0].fence, next.fence());
+    held_with(&locks, "x", next.fence()).await;
 }
 
 async fn a_release_wakes_another_process(fixture: &Fixture) {

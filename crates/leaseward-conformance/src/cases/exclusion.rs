@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseward::{Locks, Mode};
 
 use crate::{
-    Case, Fixture,
+    Case, Fixture, Need,
     case::case,
     support::{LONG, Witness, busy, take},
 };
@@ -13,7 +13,7 @@ use crate::{
 pub(super) const CASES: &[Case] = &[
     case!(one_holder_under_contention),
     case!(one_holder_without_cohorts),
-    case!(a_try_says_who_holds_it),
+    case!(a_try_says_who_holds_it, Need::Records),
     case!(names_are_independent),
     case!(a_released_name_is_free),
 ];

@@ -9,12 +9,12 @@ use crate::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(a_lease_moves_to_another_client),
+    case!(a_lease_moves_to_another_client, Need::Records),
     case!(a_detached_lease_is_not_renewed).timed(),
-    case!(an_attached_lease_is_renewed).timed(),
+    case!(an_attached_lease_is_renewed, Need::Records).timed(),
     case!(an_ended_lease_cannot_be_attached).timed(),
     case!(an_attached_lease_never_passes_by_cohort, Need::Queue),
-    case!(what_two_have_attached_is_lost_when_one_releases).timed(),
+    case!(what_two_have_attached_is_lost_when_one_releases, Need::Records).timed(),
     case!(every_mode_moves, Need::Shared, Need::Permits),
     case!(a_handle_survives_json_and_hides_its_token),
 ];

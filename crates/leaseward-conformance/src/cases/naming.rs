@@ -91,7 +91,10 @@ async fn odd_names_never_collide(fixture: &Fixture) {
     }
     let seen = other.inspect(Query::all()).await.expect("answered");
     let seen: BTreeSet<_> = seen.iter().map(|view| view.name.as_str()).collect();
-    assert_eq!(seen, ODD.iter().copied().collect());
+    assert_eq!(seen.len(), ODD.len());
+    if other.capability().records {
+        assert_eq!(seen, ODD.iter().copied().collect());
+    }
     for guard in guards {
         let name = guard.name().clone();
         guard.release().await.expect("given back");

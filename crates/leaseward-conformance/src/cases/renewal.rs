@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::{
     Case, Fate, Fixture, Kind,
     case::case,
-    support::{LONG, SHORT, busy, join, on_own_runtime, take, view},
+    support::{LONG, SHORT, busy, held_with, join, on_own_runtime, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -35,7 +35,7 @@ async fn keeps_the_lease(fixture: &Fixture) {
     fixture.until(guard.deadline() + KEPT / 2).await;
     assert!(guard.is_held());
     busy(&other.lock("x")).await;
-    assert_eq!(view(&other, "x").await.holders[0].fence, fence);
+    held_with(&other, "x", fence).await;
     assert_eq!(guard.release().await.expect("given back"), Release::Released);
 }
 

@@ -21,7 +21,9 @@ async fn readers_hold_together(fixture: &Fixture) {
     let second = take(&one.lock("doc").shared().ttl(LONG)).await;
     let third = take(&other.lock("doc").shared().ttl(LONG)).await;
     assert!(first.is_held() && second.is_held() && third.is_held());
-    assert_eq!(view(&other, "doc").await.holders.len(), 3);
+    // Without records readers of one client may show as one.
+    let shown = view(&other, "doc").await.holders.len();
+    assert!(shown == 3 || shown == 2 && !other.capability().records, "{shown}");
 }
 
 async fn a_writer_is_kept_out_by_a_reader(fixture: &Fixture) {

@@ -18,7 +18,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_waiter_that_died_is_skipped, Need::Queue).timed(),
     case!(a_waiter_that_died_unseen_costs_its_ttl, Need::Queue).timed(),
     case!(a_time_out_leaves_nothing_behind).timed(),
-    case!(a_time_out_says_who_holds_it).timed(),
+    case!(a_time_out_says_who_holds_it, Need::Records).timed(),
     case!(a_wait_of_nothing_is_no_wait_for_ever).timed(),
     case!(newcomers_do_not_overtake, Need::Queue),
     case!(a_lost_push_costs_only_time, Need::Queue).timed(),

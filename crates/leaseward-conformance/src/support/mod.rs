@@ -19,7 +19,7 @@ pub use self::{
     logs::Logs,
     taker::Taker,
     thread::{join, on_own_runtime},
-    wait::{eventually, poll_once, queue_of, view},
+    wait::{eventually, held_with, poll_once, queue_of, view},
     witness::{Crowd, Witness},
 };
 

@@ -3,7 +3,7 @@
 use std::{pin::Pin, task::Poll, time::Duration};
 
 use leaseward::{
-    Locks, Name,
+    Fence, Locks, Name,
     store::{LockView, Query, Waiting},
 };
 
@@ -33,6 +33,15 @@ pub async fn view(locks: &Locks, name: &str) -> LockView {
     let views = locks.inspect(Query::Name(name.clone())).await.expect("the store answers");
     let found = views.into_iter().find(|view| view.name == name);
     found.unwrap_or(LockView { name, holders: vec![], waiters: vec![] })
+}
+
+/// Checks that one lease holds a name, with this fence where the store keeps records of leases.
+pub async fn held_with(locks: &Locks, name: &str, fence: Fence) {
+    let seen = view(locks, name).await;
+    let [holder] = seen.holders.as_slice() else { panic!("one holder, not {seen:?}") };
+    if locks.capability().records {
+        assert_eq!(holder.fence, fence);
+    }
 }
 
 /// Waits until so many wait for a name in the store. One without a queue does not show them.

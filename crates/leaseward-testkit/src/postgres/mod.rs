@@ -323,10 +323,37 @@ impl Postgres {
     /// # Panics
     /// If it does not run, or a statement fails.
     pub fn pgbench(&self, script: &str, connections: u32, seconds: u64) -> f64 {
+        self.pgbench_as("extended", "", script, connections, seconds)
+    }
+
+    /// The same with statements that are prepared once, and with settings of its own (`-c name=value …`).
+    ///
+    /// # Panics
+    /// As [`Postgres::pgbench`].
+    #[must_use]
+    pub fn pgbench_prepared(
+        &self,
+        settings: &str,
+        script: &str,
+        connections: u32,
+        seconds: u64,
+    ) -> f64 {
+        self.pgbench_as("prepared", settings, script, connections, seconds)
+    }
+
+    fn pgbench_as(
+        &self,
+        protocol: &str,
+        settings: &str,
+        script: &str,
+        connections: u32,
+        seconds: u64,
+    ) -> f64 {
         let file = self.folder.path().join("pgbench.sql");
         fs::write(&file, script).expect("a file can be written");
         let mut pgbench = Command::new(program("pgbench"));
-        pgbench.args(["--no-vacuum", "--protocol=extended", "--jobs=1", "--client"]);
+        pgbench.env("PGOPTIONS", settings).args(["--no-vacuum", "--jobs=1"]);
+        pgbench.arg(format!("--protocol={protocol}")).arg("--client");
         pgbench.arg(connections.to_string()).arg("--time").arg(seconds.to_string());
         pgbench.arg("--file").arg(file).arg(self.url());
         let output = pgbench.stdin(Stdio::null()).output().expect("pgbench can be run");

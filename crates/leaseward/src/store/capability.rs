@@ -92,6 +92,8 @@ pub struct Capability {
     pub lock_delay: bool,
     /// Whether a value travels with a lease.
     pub value: bool,
+    /// Whether the store keeps a record of each lease, which other clients can read, take over by a handle and break.
+    pub records: bool,
     /// How many fences can be reserved.
     pub blocks: Blocks,
     /// How other clients are observed.
@@ -119,6 +121,7 @@ impl Capability {
             min_hold: true,
             lock_delay: true,
             value: true,
+            records: true,
             blocks: Blocks::AtGrantAndRenewal,
             observing: Observing::Derived,
             lanes: 1,

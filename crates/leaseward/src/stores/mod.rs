@@ -17,6 +17,8 @@ pub(crate) static REGISTRY: &[&Scheme] = &[
     &memory::SCHEME,
     #[cfg(feature = "postgres")]
     &postgres::SCHEME,
+    #[cfg(feature = "postgres")]
+    &postgres::advisory::SCHEME,
     #[cfg(feature = "redis")]
     &redis::SCHEME,
     #[cfg(feature = "redis")]

@@ -18,6 +18,7 @@
 //! It breaks when the server's clock is set forward, when the server does not write to disk (`fsync = off`), or when an
 //! asynchronous standby is promoted that has not heard of the last commits.
 
+pub mod advisory;
 mod answers;
 mod client;
 mod clock;

@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, store::StoreUrl};
 const VERSION: i32 = 1;
 
 /// Under this lock the schema is made, so that of many who come first one makes it.
-const MAKING: i64 = 0x006c_6561_7365_7764;
+pub(super) const MAKING: i64 = 0x006c_6561_7365_7764;
 
 /// In the order in which they need each other.
 const PARTS: [&str; 6] = [
@@ -62,6 +62,9 @@ pub enum Migrated {
 /// [`ErrorKind::InvalidInput`] if the URL is none of PostgreSQL's; else what the server says.
 pub async fn migrate(url: &str) -> Result<Migrated, Error> {
     let url = StoreUrl::parse(url)?;
+    if super::advisory::SCHEME.names.contains(&url.scheme.as_str()) {
+        return super::advisory::migrate(&url).await;
+    }
     if !super::SCHEME.names.contains(&url.scheme.as_str()) {
         return Err(Error::new(
             ErrorKind::InvalidInput,
