@@ -30,6 +30,7 @@ pub mod quorum;
 mod round;
 mod script;
 mod store;
+mod submit;
 mod votes;
 mod watch;
 mod wire;
