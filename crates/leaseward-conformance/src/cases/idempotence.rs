@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leaseward::{
-    ErrorKind, Name, Release,
+    ErrorKind, Mode, Name, Release,
     store::{Ask, IfBusy, Operation, Push, Reply},
 };
 
@@ -84,17 +84,22 @@ async fn an_expired_grant_is_never_revived(fixture: &Fixture) {
 /// The same of several names, one of which is blocked by the delay of our own lease that has ended.
 async fn asking_for_several_revives_none(fixture: &Fixture) {
     let bare = fixture.bare().await;
-    let token = bare.token();
-    let before = fixture.now();
-    let delayed = Ask { lock_delay: LONG, ..bare.asks_for("x", &token, SHORT, IfBusy::Tell) };
-    bare.granted(delayed).await;
-    fixture.until(before + SHORT * 2).await;
-    let names = ["w", "x"].map(|name| Name::new(name).expect("a good name"));
-    let names = names.into_iter().collect();
-    let both = Ask { names, ..bare.asks_for("w", &token, LONG, IfBusy::Tell) };
-    let reply = bare.send(Operation::Ask(both)).await;
-    assert!(matches!(reply, Ok(Reply::Busy(_))), "{reply:?}");
-    bare.release("w", &token).await.expect_err("it was not taken");
+    // Readers too: others of their mode may come in beside one that has ended.
+    let modes = [Mode::Exclusive, Mode::Shared];
+    let count = if fixture.capability().await.modes.shared { 2 } else { 1 };
+    for (mode, [free, ended]) in modes.into_iter().zip([["v", "w"], ["x", "y"]]).take(count) {
+        let token = bare.token();
+        let before = fixture.now();
+        let asked = Ask { mode, ..bare.asks_for(ended, &token, SHORT, IfBusy::Tell) };
+        bare.granted(Ask { lock_delay: LONG, ..asked }).await;
+        fixture.until(before + SHORT * 2).await;
+        let names = [free, ended].map(|name| Name::new(name).expect("a good name"));
+        let names = names.into_iter().collect();
+        let both = Ask { names, mode, ..bare.asks_for(free, &token, LONG, IfBusy::Tell) };
+        let reply = bare.send(Operation::Ask(both)).await;
+        assert!(matches!(reply, Ok(Reply::Busy(_))), "{mode}: {reply:?}");
+        bare.release(free, &token).await.expect_err("it was not taken");
+    }
 }
 
 async fn a_lost_grant_ends_in_mine(fixture: &Fixture) {

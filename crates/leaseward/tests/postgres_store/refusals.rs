@@ -7,7 +7,7 @@ use leaseward::{
     store::Level,
     stores::postgres::{self, Migrated},
 };
-use leaseward_testkit::Postgres;
+use leaseward_testkit::{PATIENCE, Postgres, eventually};
 
 use crate::help::{connect, granted, one, server, take, taking, try_open};
 

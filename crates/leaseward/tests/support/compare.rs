@@ -30,8 +30,6 @@ use crate::{
     steps::{Step, Times},
 };
 
-pub(crate) const STEPS_MAX: usize = 56;
-
 /// With more steps in time than this, their odd seconds would add up to ten.
 const ADVANCES_MAX: usize = 4;
 

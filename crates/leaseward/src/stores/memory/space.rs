@@ -156,9 +156,12 @@ impl Space {
         for name in &ask.names {
             let Some(room) = self.rooms.get_mut(name) else { continue };
             settle(room, name, &mut self.last, now, effects);
-            let is_ours =
-                room.hold_of(&ask.token).is_some_and(|hold| hold.lengthen(now.moment).is_ok());
-            if !is_ours && (room.waiters() > 0 || !held::admits(&room.holds, ask.mode)) {
+            let is_free = match room.hold_of(&ask.token) {
+                // One that has ended is not revived, and stays in the way until its name is free of it.
+                Some(hold) => hold.lengthen(now.moment).is_ok(),
+                None => room.waiters() == 0 && held::admits(&room.holds, ask.mode),
+            };
+            if !is_free {
                 return Ok(Reply::Busy(held::standing(&room.holds, room.waiters(), now.moment)));
             }
         }

@@ -83,8 +83,12 @@ impl Turn<'_> {
         let mut rooms: SmallVec<[Room; 4]> = SmallVec::new();
         for name in &ask.names {
             let mut room = self.enter(name)?;
-            let is_ours = room.hold_of(&ask.token).is_some_and(|hold| hold.lengthen(now).is_ok());
-            if !is_ours && (room.waiters > 0 || !held::admits(&room.holds, ask.mode)) {
+            let is_free = match room.hold_of(&ask.token) {
+                // One that has ended is not revived, and stays in the way until its name is free of it.
+                Some(hold) => hold.lengthen(now).is_ok(),
+                None => room.waiters == 0 && held::admits(&room.holds, ask.mode),
+            };
+            if !is_free {
                 return Ok(Ok(Reply::Busy(held::standing(&room.holds, room.waiters, now))));
             }
             rooms.push(room);

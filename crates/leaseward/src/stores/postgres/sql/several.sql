@@ -14,6 +14,8 @@ DECLARE
     pushes answer[] := '{}';
     -- Names whose lease is ours already.
     ours text[] := '{}';
+    -- Whether a lease of ours may be lengthened, if there is one.
+    held boolean;
     free int;
 BEGIN
     said.op := 0;
@@ -43,13 +45,17 @@ BEGIN
         room := got.room;
         pushes := got.pushes;
         rooms[i] := room;
-        IF room.token = ask_all.token AND room.condition = 0 AND room.expires_us > now_us
-            OR room.sharers > 0 AND EXISTS (
-                SELECT FROM shares s WHERE s.name = room.name AND s.token = ask_all.token
-                    AND s.condition = 0 AND s.expires_us > now_us)
-        THEN
+        held := NULL;
+        IF room.token = ask_all.token THEN
+            held := room.condition = 0 AND room.expires_us > now_us;
+        ELSIF room.sharers > 0 THEN
+            SELECT s.condition = 0 AND s.expires_us > now_us INTO held
+                FROM shares s WHERE s.name = room.name AND s.token = ask_all.token;
+        END IF;
+        IF held THEN
             ours := ours || room.name;
-        ELSIF said.code = 1 AND (room.waiters > 0 OR NOT admits(room, mode)) THEN
+        -- One of ours that has ended is not revived, and stays in the way until its name is free of it.
+        ELSIF said.code = 1 AND (held = false OR room.waiters > 0 OR NOT admits(room, mode)) THEN
             said := standing(room, now_us, room.waiters, said);
             said.code := 3;
         END IF;

@@ -65,9 +65,13 @@ local function slow_operations(turn)
     for i = 1, names do
       local room = l.enter(keys[i])
       local hold = l.find(room, wish.token)
-      local is_ours = hold and not l.refuses(hold)
       local waiting = l.waiters(room)
-      if not is_ours and (waiting > 0 or not l.admits(room, wish.mode, wish.cap)) then
+      local is_free = waiting == 0 and l.admits(room, wish.mode, wish.cap)
+      if hold then
+        -- One that has ended is not revived, and stays in the way until its name is free of it.
+        is_free = not l.refuses(hold)
+      end
+      if not is_free then
         return l.standing(room, @BUSY, waiting)
       end
       rooms[i] = room
