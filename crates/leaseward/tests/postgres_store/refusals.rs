@@ -88,6 +88,9 @@ async fn a_standby_takes_no_leases_and_the_primary_is_found_among_several() {
         ErrorKind::Refused,
         &["standby", "name the primary"],
     );
+    eventually("it follows", PATIENCE, || {
+        (primary.sql("SELECT count(*) FROM pg_stat_replication") == "1").then_some(())
+    });
     let both = primary
         .url()
         .replace(&primary.address(), &format!("{},{}", standby.address(), primary.address()));
