@@ -54,10 +54,11 @@ pub(crate) static SCHEME: Scheme = Scheme {
     },
 };
 
-/// The statement that a batch is when nothing but single fences is asked of it, as it is sent: for whoever wants to
-/// measure it. Its parameters are the session's process, and for each step what is done (2 takes, 4 gives back), the key
-/// and the number of fences.
+/// The statements that take one lock and give it back, as they are sent, for whoever wants to measure them. Their
+/// parameters are the session's process, and for each step what is done (2 takes, 4 gives back), the key and the number of
+/// fences.
 #[must_use]
-pub fn statement(schema: &str) -> String {
-    statement::text(schema, false)
+pub fn statements(schema: &str) -> [String; 2] {
+    use statement::Fences;
+    [Fences::Single, Fences::None].map(|fences| statement::text(schema, fences))
 }

@@ -94,6 +94,10 @@ impl Drop for Caller<'_> {
     fn drop(&mut self) {
         let mut listeners = self.0.0.lock();
         listeners.callers -= 1;
+        if listeners.callers == 0 {
+            // Its own, from before the answer came.
+            listeners.asleep.clear();
+        }
         if !listeners.rang {
             return;
         }
@@ -103,6 +107,45 @@ impl Drop for Caller<'_> {
         }
         drop(listeners);
         wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// What an answer wakes: the task that waits for it, but not while that task itself carries the answer in. A task that is
+/// woken while it runs is run again for nothing, and the runtime wakes another thread to see to that.
+#[derive(Default)]
+struct Doorbell(Mutex<Door>);
+
+#[derive(Default)]
+struct Door {
+    rang: bool,
+    asleep: Option<Waker>,
+}
+
+impl Wake for Doorbell {
+    fn wake(self: Arc<Self>) {
+        let mut door = self.0.lock();
+        door.rang = true;
+        let waker = door.asleep.take();
+        drop(door);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Doorbell {
+    fn awake(&self) {
+        *self.0.lock() = Door::default();
+    }
+
+    fn sleep(&self, context: &Context<'_>) {
+        let mut door = self.0.lock();
+        if door.rang {
+            drop(door);
+            context.waker().wake_by_ref();
+        } else {
+            door.asleep = Some(context.waker().clone());
+        }
     }
 }
 
@@ -135,14 +178,19 @@ impl Pump {
     /// As the request itself: it may have been sent.
     pub(super) async fn until<T>(&self, asked: impl Future<Output = T>) -> T {
         let caller = Caller::new(&self.bell);
+        let doorbell = Arc::new(Doorbell::default());
+        let waker = Waker::from(doorbell.clone());
         let mut asked = pin!(asked);
         poll_fn(|context| {
-            if let Poll::Ready(answer) = asked.as_mut().poll(context) {
+            doorbell.awake();
+            let mut own = Context::from_waker(&waker);
+            if let Poll::Ready(answer) = asked.as_mut().poll(&mut own) {
                 return Poll::Ready(answer);
             }
             self.carry();
-            let answer = asked.as_mut().poll(context);
+            let answer = asked.as_mut().poll(&mut own);
             if answer.is_pending() {
+                doorbell.sleep(context);
                 caller.sleep(context);
             }
             answer

@@ -24,7 +24,7 @@ use super::{
     pooler,
     pump::Pump,
     sequence,
-    statement::{self, Step},
+    statement::{self, Fences, Step},
     table::Table,
 };
 use crate::{Error, ErrorKind, clock::Moment};
@@ -78,6 +78,7 @@ pub(super) struct Session {
     pub(super) version: i32,
     /// What is held over it.
     pub(super) table: Mutex<Table>,
+    frees: Statement,
     singles: Statement,
     blocks: Statement,
     over: Arc<Over>,
@@ -121,15 +122,17 @@ impl Session {
         sequence::raise(&driver, &config.schema)
             .await
             .map_err(|failure| sequence::explain(&failure, &config.schema, &at))?;
-        let singles =
-            driver.prepare(&statement::text(&config.schema, false)).await.map_err(told)?;
-        let blocks = driver.prepare(&statement::text(&config.schema, true)).await.map_err(told)?;
+        let text = |fences| statement::text(&config.schema, fences);
+        let frees = driver.prepare(&text(Fences::None)).await.map_err(told)?;
+        let singles = driver.prepare(&text(Fences::Single)).await.map_err(told)?;
+        let blocks = driver.prepare(&text(Fences::Blocks)).await.map_err(told)?;
         let now = client.clock.now().as_nanos();
         Ok(Arc::new(Self {
             driver,
             identity,
             version,
             table: Mutex::default(),
+            frees,
             singles,
             blocks,
             over,
@@ -164,8 +167,11 @@ impl Session {
 
     /// Carries out steps in their order; an answer for each.
     pub(super) async fn run(&self, steps: &[Step], now: Moment) -> Result<Vec<i64>, Failed> {
-        let has_blocks = steps.iter().any(|step| step.block() > 1);
-        let statement = if has_blocks { &self.blocks } else { &self.singles };
+        let statement = match Fences::of(steps) {
+            Fences::None => &self.frees,
+            Fences::Single => &self.singles,
+            Fences::Blocks => &self.blocks,
+        };
         let codes: Vec<i16> = steps.iter().map(|step| step.code()).collect();
         let keys: Vec<i64> = steps.iter().map(|step| step.key()).collect();
         let blocks: Vec<i32> = steps.iter().map(|step| step.block()).collect();

@@ -62,31 +62,57 @@ impl Step {
     }
 }
 
+/// What a statement may need of the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fences {
+    /// Nothing: it only gives locks back, which works although the sequence is gone.
+    None,
+    /// Numbers one by one, with the gate held shared.
+    Single,
+    /// Runs of them, made by `setval`, with the gate held alone.
+    Blocks,
+}
+
+impl Fences {
+    /// What these steps need.
+    pub(super) fn of(steps: &[Step]) -> Self {
+        let takes = |step: &Step| matches!(step, Step::Take(..) | Step::Fence(_));
+        match steps.iter().filter(|step| takes(step)).map(|step| step.block()).max() {
+            None => Self::None,
+            Some(1) => Self::Single,
+            Some(_) => Self::Blocks,
+        }
+    }
+}
+
 /// The text of it: one row a step, in their order. Null if another connection of a pooler carries it out, and then
 /// nothing is done; else the first fence, or 0 if the lock was not free; for the other steps, whether they were done.
-///
-/// Numbers one by one need the gate shared; a run of them is made by `setval` and needs it alone.
-pub(super) fn text(schema: &str, has_blocks: bool) -> String {
+pub(super) fn text(schema: &str, fences: Fences) -> String {
     let (gate, sequence) = (gate(schema), sequence(schema));
-    let fence = if has_blocks {
+    let two = "(t.key >> 32)::int, t.key::bit(32)::int";
+    let take = |fence: String| {
         format!(
-            "CASE WHEN pg_advisory_xact_lock({gate})::text IS NOT NULL THEN \
-             setval('{sequence}', nextval('{sequence}') + t.block - 1) - t.block + 1 END"
-        )
-    } else {
-        format!(
-            "CASE WHEN pg_advisory_xact_lock_shared({gate})::text IS NOT NULL THEN nextval('{sequence}') END"
+            "WHEN 1 THEN {fence} \
+             WHEN 2 THEN CASE WHEN pg_try_advisory_lock(t.key) THEN {fence} ELSE 0 END \
+             WHEN 3 THEN CASE WHEN pg_try_advisory_lock_shared(t.key) THEN {fence} ELSE 0 END \
+             WHEN 6 THEN CASE WHEN pg_try_advisory_lock({two}) THEN {fence} ELSE 0 END \
+             WHEN 7 THEN CASE WHEN pg_try_advisory_lock_shared({two}) THEN {fence} ELSE 0 END"
         )
     };
-    let two = "(t.key >> 32)::int, t.key::bit(32)::int";
+    let takes = match fences {
+        Fences::None => String::new(),
+        Fences::Single => take(format!(
+            "CASE WHEN pg_advisory_xact_lock_shared({gate})::text IS NOT NULL THEN nextval('{sequence}') END"
+        )),
+        Fences::Blocks => take(format!(
+            "CASE WHEN pg_advisory_xact_lock({gate})::text IS NOT NULL THEN \
+             setval('{sequence}', nextval('{sequence}') + t.block - 1) - t.block + 1 END"
+        )),
+    };
     format!(
-        "SELECT CASE WHEN pg_backend_pid() <> $1 THEN NULL ELSE CASE t.step WHEN 0 THEN 1 WHEN 1 THEN {fence} \
-         WHEN 2 THEN CASE WHEN pg_try_advisory_lock(t.key) THEN {fence} ELSE 0 END \
-         WHEN 3 THEN CASE WHEN pg_try_advisory_lock_shared(t.key) THEN {fence} ELSE 0 END \
+        "SELECT CASE WHEN pg_backend_pid() <> $1 THEN NULL ELSE CASE t.step WHEN 0 THEN 1::bigint {takes} \
          WHEN 4 THEN pg_advisory_unlock(t.key)::int \
          WHEN 5 THEN pg_advisory_unlock_shared(t.key)::int \
-         WHEN 6 THEN CASE WHEN pg_try_advisory_lock({two}) THEN {fence} ELSE 0 END \
-         WHEN 7 THEN CASE WHEN pg_try_advisory_lock_shared({two}) THEN {fence} ELSE 0 END \
          WHEN 8 THEN pg_advisory_unlock({two})::int \
          WHEN 9 THEN pg_advisory_unlock_shared({two})::int END END \
          FROM unnest($2::smallint[], $3::bigint[], $4::int[]) AS t(step, key, block)"
