@@ -7,3 +7,11 @@ pub use crate::stores::postgres::{
     advisory::{AdvisoryKey, lock_in, lock_shared_in, try_lock_in, try_lock_shared_in},
     migrate,
 };
+
+/// The same in transactions of `sqlx`.
+#[cfg(feature = "sqlx")]
+pub mod sqlx {
+    pub use crate::stores::postgres::advisory::in_sqlx::{
+        lock_in, lock_shared_in, try_lock_in, try_lock_shared_in,
+    };
+}

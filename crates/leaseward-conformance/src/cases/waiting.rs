@@ -190,8 +190,10 @@ async fn an_old_push_starts_nobody(fixture: &Fixture) {
     let held = take(&one.lock("x").ttl(LONG)).await;
     let waiting = asking(late.lock("x").ttl(SHORT));
     queue_of(&one, "x", 1).await;
-    line.always(Fate::HoldRequest);
     line.pushes(PushFate::Hold);
+    line.always(Fate::HoldRequest);
+    // So that no refresh is under way that could be answered with the lease.
+    line.held_back(1).await;
     held.release().await.expect("given back");
     let next = other.lock("x").ttl(LONG).acquire().await.expect("in the end");
     // Now what it asked meanwhile arrives, and it is queued anew under the same token.

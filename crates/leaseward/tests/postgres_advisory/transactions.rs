@@ -107,3 +107,29 @@ async fn bad_names_are_refused_before_the_server_is_asked() {
     lock_in(&tx, "a").await.expect("the transaction goes on");
     let _ = tokio::time::timeout(Duration::from_secs(10), tx.commit()).await.expect("in time");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_sqlx_it_is_the_same_lock() {
+    use leaseward::postgres::sqlx as ours;
+    use sqlx::Connection as _;
+
+    let server = server();
+    let locks = connect(&server).await;
+    let mut one = sqlx::PgConnection::connect(&server.url()).await.expect("connected");
+    let mut two = sqlx::PgConnection::connect(&server.url()).await.expect("connected");
+    let error = ours::lock_in(&mut one, "orders").await.expect_err("no transaction");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    let mut tx = one.begin().await.expect("begun");
+    ours::lock_in(&mut tx, "orders").await.expect("free");
+    ours::lock_shared_in(&mut tx, (1, 2)).await.expect("free");
+    assert!(is_busy(&locks.lock("orders").ttl(LONG)).await);
+    let mut other = two.begin().await.expect("begun");
+    assert!(!ours::try_lock_in(&mut other, "orders").await.expect("answered"));
+    assert!(ours::try_lock_shared_in(&mut other, (1, 2)).await.expect("answered"), "shared");
+    sqlx::query("SET LOCAL lock_timeout = '10ms'").execute(&mut *other).await.expect("set");
+    let error = ours::lock_in(&mut other, "orders").await.expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    other.rollback().await.expect("rolled back");
+    tx.commit().await.expect("committed");
+    take(&locks.lock("orders").ttl(LONG)).await.release().await.expect("given back");
+}

@@ -83,8 +83,7 @@ where
 }
 
 async fn call(tx: &Transaction<'_>, function: &str, slot: Slot) -> Result<bool, Error> {
-    // One that waits answers nothing, and that as text is something.
-    let text = |arguments: &str| format!("SELECT {function}({arguments})::text <> 'false'");
+    let text = |arguments: &str| select(function, arguments);
     let answer = match slot {
         Slot::One(key) => {
             let params: [Param<'_>; 1] = [(&key, Type::INT8)];
@@ -99,13 +98,24 @@ async fn call(tx: &Transaction<'_>, function: &str, slot: Slot) -> Result<bool, 
     rows.first().map(|row| row.get(0)).ok_or_else(super::super::answers::unexpected)
 }
 
+/// The statement that calls one of the functions. One that waits answers nothing, and that as text is something.
+pub(super) fn select(function: &str, arguments: &str) -> String {
+    format!("SELECT {function}({arguments})::text <> 'false'")
+}
+
 fn explain(failure: &tokio_postgres::Error) -> Error {
-    let kind = match failure.code().map(|code| code.code()) {
-        Some("40P01") => ErrorKind::Deadlock,
-        Some("55P03" | "57014") => ErrorKind::Timeout,
-        _ => return error::translate(failure, Stage::Asked, "PostgreSQL"),
+    let said = failure.as_db_error();
+    said.and_then(|said| not_given(said.code().code(), said.message()))
+        .unwrap_or_else(|| error::translate(failure, Stage::Asked, "PostgreSQL"))
+}
+
+/// What the server's code means if it is about the lock itself.
+pub(super) fn not_given(code: &str, said: &str) -> Option<Error> {
+    let kind = match code {
+        "40P01" => ErrorKind::Deadlock,
+        "55P03" | "57014" => ErrorKind::Timeout,
+        _ => return None,
     };
-    let said = failure.as_db_error().map(|said| said.message().to_owned()).unwrap_or_default();
-    Error::new(kind, format!("the lock was not given: {said}"))
-        .hint("nothing was changed: roll the transaction back and begin it again")
+    let error = Error::new(kind, format!("the lock was not given: {said}"));
+    Some(error.hint("nothing was changed: roll the transaction back and begin it again"))
 }

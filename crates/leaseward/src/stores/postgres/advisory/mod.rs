@@ -21,6 +21,8 @@
 mod client;
 mod config;
 mod guarantee;
+#[cfg(feature = "sqlx")]
+pub mod in_sqlx;
 mod in_transaction;
 mod inspect;
 mod keeper;

@@ -59,7 +59,8 @@ function operations.m()
       failed = { room = rooms[i], verdict = verdict, why = why }
     end
   end
-  if failed and failed.verdict == 'gone' then
+  -- What has ended, and blocks its name for its delay yet, is in the way like anybody else's.
+  if failed and failed.verdict == 'gone' and failed.why ~= @EXPIRED then
     return answer(@GONE, failed.why)
   elseif failed then
     return busy(failed.room, failed.room.key)

@@ -177,8 +177,11 @@ local function admits(room, it)
     if mine.letter == 'b' then
       return 'gone', @BROKEN
     end
-    if mine.letter == 'k' or (reader and reader.till <= now) then
+    if mine.letter == 'k' then
       return 'gone', @NOT_OURS
+    end
+    if reader and reader.till <= now then
+      return 'gone', @EXPIRED
     end
     return 'mine'
   end
