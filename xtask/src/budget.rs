@@ -15,9 +15,9 @@ pub(crate) enum Phase {
 }
 
 const PHASES: [(Phase, &str, Duration); 4] = [
-    (Phase::Build, "build", Duration::from_secs(10 * 60)),
-    (Phase::Cases, "cases", Duration::from_secs(8 * 60)),
-    (Phase::Faults, "faults", Duration::from_secs(5 * 60)),
+    (Phase::Build, "build", Duration::from_secs(8 * 60)),
+    (Phase::Cases, "cases", Duration::from_secs(5 * 60)),
+    (Phase::Faults, "faults", Duration::from_secs(8 * 60)),
     (Phase::Rest, "rest", Duration::from_secs(3 * 60)),
 ];
 
