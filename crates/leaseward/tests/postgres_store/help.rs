@@ -6,19 +6,16 @@ use std::{
         atomic::{AtomicU32, Ordering},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leaseward::{
-    Attempt, Error, Guard, Lock, Locks, Mode,
-    clock::SystemClock,
-    store::{
-        self, Answer, Ask, Grant, IfBusy, OpenContext, Operation, Push, Query, Release, Renew,
-        Reply, Store,
-    },
+    Locks,
+    store::{IfBusy, Operation, Push, Query, Release, Renew, Reply, Store},
 };
 use leaseward_testkit::{PATIENCE, Postgres};
 
+pub(crate) use crate::basics::{ask, connect, granted, one, take, try_open, until};
 use crate::names::{name, token};
 
 /// Longer than any test.
@@ -27,11 +24,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 /// Whether to do what takes longer than is good for every run.
 pub(crate) fn is_full() -> bool {
     std::env::var_os("LEASEWARD_FULL").is_some()
-}
-
-pub(crate) async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    let context = OpenContext { clock: Arc::new(SystemClock), who: Arc::from("test:1") };
-    store::open(url, context).await
 }
 
 /// A store that hears notifications.
@@ -63,47 +55,11 @@ fn own_token() -> u128 {
     u128::from(NEXT.fetch_add(2, Ordering::Relaxed)) << 16
 }
 
-pub(crate) async fn connect(url: &str) -> Locks {
-    leaseward::connect(url).await.expect("the server can be reached")
-}
-
 /// Collects what a store pushes.
 pub(crate) fn listen(store: &dyn Store) -> mpsc::Receiver<Push> {
     let (sender, receiver) = mpsc::channel();
     store.start(Arc::new(move |push| drop(sender.send(push))));
     receiver
-}
-
-pub(crate) async fn one(store: &dyn Store, operation: Operation) -> Answer {
-    store.submit(vec![operation]).await.remove(0)
-}
-
-pub(crate) fn granted(answer: Answer) -> Grant {
-    match answer {
-        Ok(Reply::Granted(grant)) => grant,
-        other => panic!("not granted: {other:?}"),
-    }
-}
-
-/// A lease that must be free.
-pub(crate) async fn take(lock: Lock) -> Guard {
-    match lock.try_acquire().await.expect("the server answers") {
-        Attempt::Granted(guard) => guard,
-        Attempt::Busy(busy) => panic!("it must be free, but is {busy}"),
-    }
-}
-
-pub(crate) fn ask(what: &str, who: u128, if_busy: IfBusy, ttl: Duration) -> Ask {
-    Ask {
-        names: [name(what)].into_iter().collect(),
-        token: token(who),
-        mode: Mode::Exclusive,
-        ttl,
-        if_busy,
-        block: 1,
-        lock_delay: Duration::ZERO,
-        value: None,
-    }
 }
 
 pub(crate) fn taking(what: &str, who: u128) -> Operation {
@@ -121,21 +77,6 @@ pub(crate) fn renewing(what: &str, who: u128) -> Operation {
 pub(crate) fn releasing(what: &str, who: u128) -> Operation {
     let keep = Duration::ZERO;
     Operation::Release(Release { name: name(what), token: token(who), keep })
-}
-
-/// Asks again and again until there is an answer, without holding up the runtime.
-pub(crate) async fn until<T, F>(what: &str, patience: Duration, mut ask: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    let begin = Instant::now();
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// A server for one test.

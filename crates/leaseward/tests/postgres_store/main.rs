@@ -3,6 +3,8 @@
 //!
 //! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
 
+#[path = "../support/basics.rs"]
+mod basics;
 mod bouncer;
 #[path = "../support/compare.rs"]
 mod compare;

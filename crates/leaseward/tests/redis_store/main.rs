@@ -2,6 +2,8 @@
 //!
 //! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
 
+#[path = "../support/basics.rs"]
+mod basics;
 mod chaos;
 mod cluster;
 #[path = "../support/compare.rs"]

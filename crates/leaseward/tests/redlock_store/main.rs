@@ -4,6 +4,8 @@
 
 mod access;
 mod amnesia;
+#[path = "../support/basics.rs"]
+mod basics;
 mod client_clocks;
 mod help;
 mod killed;
