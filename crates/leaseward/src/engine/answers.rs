@@ -276,6 +276,7 @@ impl Engine {
     ) -> Option<Found> {
         state.last_sent = state.last_sent.max(sent);
         state.failures = 0;
+        state.is_short = false;
         state.danger_told = false;
         let has_cohort = state.crowd.as_ref().is_some_and(|crowd| crowd.cohort.is_some());
         if has_cohort || renewal.waiters > 0 {

@@ -19,6 +19,10 @@ use crate::{
 /// A cohort with local waiters asks at least this often whether another process waits.
 const TURN: Duration = Duration::from_secs(1);
 
+/// A lease that was handed over for a short time is renewed after this long: longer than most are held, short beside the
+/// time it has.
+const LIFT: Duration = Duration::from_millis(100);
+
 /// Failed renewals are tried again after this share of the renewal interval.
 const RETRY_SHARE: u32 = 8;
 
@@ -124,10 +128,16 @@ impl Engine {
         if state.failures > 0 {
             return state.last_sent + interval / RETRY_SHARE;
         }
-        if state.waiting() > 0 {
-            return state.last_sent + interval.min(TURN);
+        let renewal = if state.waiting() > 0 {
+            state.last_sent + interval.min(TURN)
+        } else {
+            keeper::on_grid(state.last_sent + interval, interval)
+        };
+        if state.is_short {
+            renewal.min(keeper::on_grid(state.since + LIFT, TURN))
+        } else {
+            renewal
         }
-        keeper::on_grid(state.last_sent + interval, interval)
     }
 
     /// When a held lease needs looking at next.

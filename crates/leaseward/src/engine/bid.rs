@@ -131,6 +131,16 @@ pub(crate) struct Bid {
     pub(crate) state: Mutex<BidState>,
 }
 
+/// Whether somebody in this process has a lease that this process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    Empty,
+    /// A guard holds it.
+    Taken,
+    /// Nobody does: it goes to the next local waiter once fences have been reserved.
+    Passing,
+}
+
 /// What changes about a bid.
 pub(crate) struct BidState {
     pub(crate) claim: Claim,
@@ -141,7 +151,7 @@ pub(crate) struct BidState {
     /// Who holds it now.
     pub(crate) owner: Option<OwnerId>,
     /// Whether a guard of this process holds it now.
-    pub(crate) is_taken: bool,
+    pub(crate) seat: Seat,
     /// Its caller is at hand, though not among the waiters: it is being asked for the first time.
     pub(crate) has_caller: bool,
     /// Local callers may join it. Not so for tries, attached leases, shared ones and permits.
@@ -162,8 +172,8 @@ pub(crate) struct BidState {
     pub(crate) is_in_flight: bool,
     /// A grant was pushed that proves nothing yet: ask again as soon as the ask under way is answered.
     pub(crate) ask_again: bool,
-    /// Nobody here holds it: it goes to the next local waiter once fences have been reserved.
-    pub(crate) is_passing: bool,
+    /// It was handed over for a short time and has not been renewed yet.
+    pub(crate) is_short: bool,
     pub(crate) danger_told: bool,
 }
 
@@ -272,7 +282,7 @@ impl BidState {
             crowd: None,
             ended_signal: None,
             owner: None,
-            is_taken: false,
+            seat: Seat::Empty,
             has_caller: false,
             is_open,
             due: Moment::NEVER,
@@ -283,7 +293,7 @@ impl BidState {
             failures: 0,
             is_in_flight: true,
             ask_again: false,
-            is_passing: false,
+            is_short: false,
             danger_told: false,
         }
     }
@@ -292,7 +302,7 @@ impl BidState {
     pub(crate) fn held(fence: Fence, deadline: Moment, sent: Moment, now: Moment) -> Self {
         Self {
             claim: Claim::held(fence, deadline),
-            is_taken: true,
+            seat: Seat::Taken,
             is_in_flight: false,
             last_sent: sent,
             since: now,

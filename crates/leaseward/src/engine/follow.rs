@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{
     Engine,
     answers::{ASK_AGAIN, ASK_AGAIN_MAX},
-    bid::{Bid, BidState, Outcome, Waiter},
+    bid::{Bid, BidState, Outcome, Seat, Waiter},
     claim::{self, Decision},
     cohort::{Cohort, HandOver},
     events::Found,
@@ -109,9 +109,7 @@ impl Engine {
         // Most leases never have a second waiter.
         state.shrink();
         if grant.ttl < bid.spec.ttl() {
-            // Handed over for a short time: the first renewal lifts it to its full TTL.
-            state.is_in_flight = true;
-            after.renewals.push(self.renewal(bid, bid.spec.ttl()));
+            self.lift(bid, &mut state, after);
         }
         after.renewals.extend(self.reserve_ahead(bid, &mut state));
         self.keep(bid, &mut state, now);
@@ -143,7 +141,23 @@ impl Engine {
     /// Has the keeper mind a lease that has just begun.
     pub(super) fn keep(&self, bid: &Arc<Bid>, state: &mut BidState, now: Moment) {
         let due = self.next_due(bid, state, now);
+        if state.is_short {
+            // So soon that going through the table for it would be the greater effort.
+            return self.keeper.schedule(bid, state, due);
+        }
         self.keeper.adopt(bid, state, due, now);
+    }
+
+    /// Sees to it that a lease that was handed over for a short time is lifted to its full TTL: by its first renewal.
+    /// That comes soon, not at once, because most leases are given back before it and would pay for it in vain.
+    fn lift(&self, bid: &Arc<Bid>, state: &mut BidState, after: &mut After) {
+        if bid.spec.renew_ms > 0 && bid.spec.max_hold().is_zero() {
+            state.is_short = true;
+        } else {
+            // The only renewal it gets.
+            state.is_in_flight = true;
+            after.renewals.push(self.renewal(bid, bid.spec.ttl()));
+        }
     }
 
     /// Makes somebody the holder, with the cohort's present fence.
@@ -155,8 +169,7 @@ impl Engine {
         span: Option<Box<tracing::Span>>,
         now: Moment,
     ) -> Guard {
-        state.is_taken = true;
-        state.is_passing = false;
+        state.seat = Seat::Taken;
         state.owner = owner;
         state.span = span;
         state.since = now;
@@ -172,7 +185,7 @@ impl Engine {
         after: &mut After,
     ) {
         let mut state = bid.state.lock();
-        if !state.is_passing || !state.claim.is_held() {
+        if state.seat != Seat::Passing || !state.claim.is_held() {
             return;
         }
         let deadline = state.claim.deadline().unwrap_or(now);
@@ -223,7 +236,7 @@ impl Engine {
         let mut state = bid.state.lock();
         let waiters = state.take_waiters();
         self.order.released(state.owner.as_ref(), &bid.name);
-        if state.is_taken {
+        if state.seat == Seat::Taken {
             after.found.extend(self.events.lost(bid, &state, reason, self.clock.now()));
         }
         self.bury(shard, bid, state);

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Engine,
-    bid::{Bid, BidState, Outcome},
+    bid::{Bid, BidState, Outcome, Seat},
     cohort::HandOver,
     enter::until,
     follow::{After, release_job},
@@ -87,7 +87,7 @@ impl Engine {
         now: Moment,
         after: &mut After,
     ) -> (bool, MutexGuard<'a, BidState>) {
-        state.is_taken = false;
+        state.seat = Seat::Empty;
         state.owner = None;
         if !state.is_open || !self.min_hold_left(bid, &state).is_zero() {
             return (false, state);
@@ -115,7 +115,7 @@ impl Engine {
             }
             HandOver::Reserve => {
                 state.crowd().waiters.push_front(waiter);
-                state.is_passing = true;
+                state.seat = Seat::Passing;
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
             }

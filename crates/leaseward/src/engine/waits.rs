@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Engine;
+use super::{Engine, bid::Seat};
 use crate::{Error, ErrorKind, Mode, Name, guard::OwnerId};
 
 /// Who waits for what.
@@ -76,7 +76,7 @@ impl Engine {
         let shard = self.table.lock(name);
         shard.bids(name).iter().any(|bid| {
             let state = bid.state.lock();
-            let Some(holder) = state.owner.as_ref().filter(|_| state.is_taken) else {
+            let Some(holder) = state.owner.as_ref().filter(|_| state.seat == Seat::Taken) else {
                 return false;
             };
             holder == owner
@@ -144,7 +144,7 @@ impl Engine {
             .iter()
             .filter_map(|bid| {
                 let state = bid.state.lock();
-                (state.claim.is_held() && state.is_taken)
+                (state.claim.is_held() && state.seat == Seat::Taken)
                     .then(|| (state.owner.clone(), bid.spec.mode()))
             })
             .collect()
