@@ -2,18 +2,22 @@
 
 use std::thread;
 
-use leaseward::{Release, store::Reply};
+use leaseward::{
+    Block, Name, Release,
+    store::{Evidence, Grant, Push, Reply},
+};
 
 use crate::{
-    Case, Fixture, Need,
+    Case, Fate, Fixture, Kind, Need,
     case::case,
-    support::{LONG, SHORT, busy, join, on_own_runtime, take, view},
+    support::{LONG, SHORT, busy, eventually, join, on_own_runtime, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(says_what_became_of_it).timed(),
     case!(never_frees_another_holders_lease).timed(),
     case!(may_be_repeated),
+    case!(a_grant_told_late_leaves_it_its_answer, Need::Records),
     case!(dropping_gives_it_back),
     case!(dropping_outside_a_runtime_gives_it_back),
     case!(dropping_after_the_runtime_is_harmless),
@@ -52,6 +56,33 @@ async fn may_be_repeated(fixture: &Fixture) {
     bare.release("x", &first).await.expect_err("it is another one's now");
     bare.renew("x", &second, LONG).await.expect("still held");
     bare.release("never heard of", &first).await.expect_err("nobody has it");
+}
+
+/// The push of a grant that an ask was told of before arrives while the lease is being given back.
+async fn a_grant_told_late_leaves_it_its_answer(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let guard = take(&one.lock("x").ttl(LONG)).await;
+    let block = Block { first: guard.fence(), len: 1 };
+    let grant = Grant {
+        blocks: [block].into_iter().collect(),
+        slot: None,
+        ttl: LONG,
+        evidence: Evidence::LargerFence,
+        waiters: 0,
+    };
+    line.next(Kind::Release, [Fate::HoldRequest]);
+    let releasing = tokio::spawn(guard.release());
+    line.held_back(1).await;
+    let name = Name::new("x").expect("a good name");
+    line.push(Push::Granted { name, token: line.last_asked(), grant });
+    if one.capability().lanes > 1 {
+        // What gives back the late grant overtakes the release.
+        eventually("it is free", || async { view(&other, "x").await.holders.is_empty() }).await;
+    }
+    line.let_go();
+    let released = releasing.await.expect("no panic").expect("answered");
+    assert_eq!(released, Release::Released);
 }
 
 async fn dropping_gives_it_back(fixture: &Fixture) {

@@ -11,6 +11,7 @@ mod store;
 use std::{fmt, sync::Arc};
 
 use leaseward::{
+    Token,
     clock::{Clock, Moment},
     store::{Push, PushSink, Store},
 };
@@ -34,6 +35,7 @@ struct Line {
     pushes: Mutex<Pushes>,
     gate: Gate,
     seen: watch::Sender<Seen>,
+    last_asked: Mutex<Option<Token>>,
 }
 
 #[derive(Default)]
@@ -76,6 +78,7 @@ impl Faulty {
             pushes: Mutex::default(),
             gate: Gate::new(),
             seen: watch::Sender::new(Seen::default()),
+            last_asked: Mutex::default(),
         };
         Self { inner, clock, line: Arc::new(line) }
     }
@@ -145,6 +148,11 @@ impl Faulty {
     pub async fn sent(&self, kind: Kind, count: usize) {
         let mut seen = self.line.seen.subscribe();
         seen.wait_for(|seen| seen.of(kind) >= count).await.expect("the line outlives its users");
+    }
+
+    /// With which token the client last asked.
+    pub fn last_asked(&self) -> Token {
+        self.line.last_asked.lock().clone().expect("something was asked")
     }
 
     /// When the client last sent something.

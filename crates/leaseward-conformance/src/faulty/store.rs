@@ -7,7 +7,7 @@ use leaseward::{
     clock::{BoxFuture, Clock},
     store::{
         Answer, Batch, Break, Broken, Capability, Finding, Guarantee, LockView, Observation,
-        PushSink, Query, Store,
+        Operation, PushSink, Query, Store,
     },
 };
 use tokio::sync::broadcast;
@@ -119,6 +119,11 @@ impl Line {
                 }
             }
         });
+        for operation in batch {
+            if let Operation::Ask(ask) = operation {
+                *self.last_asked.lock() = Some(ask.token.clone());
+            }
+        }
         let mut script = self.script.lock();
         batch.iter().map(|operation| script.fate(Kind::of(operation))).collect()
     }

@@ -7,7 +7,7 @@ use super::{
     bid::{Bid, BidState, Outcome},
     claim::Decision,
     events::Found,
-    follow::{After, release_job},
+    follow::After,
     lane::Target,
     table::Shard,
 };
@@ -64,7 +64,7 @@ impl Engine {
                         let decision = bid.state.lock().claim.pushed(&grant, now);
                         self.follow(&mut shard, &bid, decision, Some(&grant), now, &mut after);
                     }
-                    None => after.asks.push(release_job(name, token, Duration::ZERO)),
+                    None => after.asks.push(self.give_back_late(name, token)),
                 }
                 drop(shard);
                 after.run(self);
@@ -141,7 +141,7 @@ impl Engine {
     ) {
         let mut state = bid.state.lock();
         if state.claim.queued(sent, place.last_fence) == Decision::GiveBack {
-            after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
+            after.asks.push(self.give_back_late(bid.name.clone(), bid.token.clone()));
             return;
         }
         if !state.claim.is_queued() {
@@ -195,7 +195,7 @@ impl Engine {
         if state.claim.is_ended() {
             // Its release may have overtaken it: no ghost is left behind for a whole TTL.
             if error.kind() == ErrorKind::Indeterminate {
-                after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
+                after.asks.push(self.give_back_late(bid.name.clone(), bid.token.clone()));
             }
             return;
         }

@@ -82,9 +82,15 @@ impl Engine {
             }
             Decision::Lost(reason) => self.lost(shard, bid, reason, after),
             Decision::GiveBack => {
-                after.asks.push(release_job(bid.name.clone(), bid.token.clone(), Duration::ZERO));
+                after.asks.push(self.give_back_late(bid.name.clone(), bid.token.clone()));
             }
         }
+    }
+
+    /// Gives back what arrived for a token after its end.
+    pub(super) fn give_back_late(&self, name: crate::Name, token: crate::Token) -> Job {
+        self.ghosts.note(&token);
+        release_job(name, token, Duration::ZERO)
     }
 
     /// The lease is ours: the first waiter has it.

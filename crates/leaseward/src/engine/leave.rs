@@ -180,6 +180,7 @@ impl Engine {
                 let at_once = if asks.is_empty() { self.answer_now(&operation, now) } else { None };
                 match at_once {
                     Some(Ok(Reply::Released)) => Ok(Release::Released),
+                    Some(Ok(_)) if self.ghosts.have(&bid.token) => Ok(Release::Released),
                     Some(Ok(_)) => Ok(Release::AlreadyExpired),
                     // A store that answers at once has not lost its answer: nothing happened.
                     Some(Err(_)) | None => {
@@ -213,7 +214,8 @@ impl Engine {
             let sent = self.submit(Which::Asks, release.clone(), std::mem::take(&mut asks), since);
             let answer = until(&self.clock, Some(give_up), sent).await.flatten();
             let before_deadline = || self.clock.now() < deadline;
-            let error = match verdict(answer, is_in_doubt, before_deadline) {
+            let may_be_done = || is_in_doubt || self.was_given_back_late(&release);
+            let error = match verdict(answer, may_be_done, before_deadline) {
                 Verdict::Known(outcome) => return outcome,
                 Verdict::NotDone(error) => error,
                 Verdict::InDoubt(error) => {
@@ -229,6 +231,11 @@ impl Engine {
             self.clock.sleep_until(now + pause).await;
         }
         unreachable!("BUG: the loop ends by returning")
+    }
+
+    /// Whether another release of ours may have come before this one.
+    fn was_given_back_late(&self, release: &Operation) -> bool {
+        matches!(release, Operation::Release(release) if self.ghosts.have(&release.token))
     }
 
     /// Renews a lease at its holder's wish.
@@ -307,7 +314,7 @@ enum Verdict {
 /// What an answer to a release means, given what went before.
 fn verdict(
     answer: Option<(Moment, Answer)>,
-    was_in_doubt: bool,
+    may_be_done: impl FnOnce() -> bool,
     before_deadline: impl FnOnce() -> bool,
 ) -> Verdict {
     let Some((_, answer)) = answer else {
@@ -316,8 +323,10 @@ fn verdict(
     match answer {
         Ok(Reply::Released) => Verdict::Known(Ok(Release::Released)),
         // An earlier try may have done it: before the deadline nothing else can have ended the lease (R8).
-        Ok(_) if was_in_doubt && before_deadline() => Verdict::Known(Ok(Release::Released)),
-        Ok(_) if was_in_doubt => Verdict::Known(Err(indeterminate())),
+        Ok(_) if may_be_done() => {
+            let is_certain = before_deadline();
+            Verdict::Known(if is_certain { Ok(Release::Released) } else { Err(indeterminate()) })
+        }
         Ok(_) => Verdict::Known(Ok(Release::AlreadyExpired)),
         Err(error) if error.kind() == ErrorKind::Indeterminate => Verdict::InDoubt(error),
         Err(error) if error.kind() == ErrorKind::Unavailable => Verdict::NotDone(error),
@@ -341,13 +350,16 @@ mod tests {
     #[test]
     fn a_lost_reply_then_not_yours_before_the_deadline_means_released() {
         let answer = || answered(Ok(Reply::NotYours(LostReason::NotOurs)));
-        assert!(matches!(verdict(answer(), true, || true), Verdict::Known(Ok(Release::Released))));
-        let Verdict::Known(Err(error)) = verdict(answer(), true, || false) else {
+        assert!(matches!(
+            verdict(answer(), || true, || true),
+            Verdict::Known(Ok(Release::Released))
+        ));
+        let Verdict::Known(Err(error)) = verdict(answer(), || true, || false) else {
             panic!("after the deadline nobody can know")
         };
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(matches!(
-            verdict(answer(), false, || true),
+            verdict(answer(), || false, || true),
             Verdict::Known(Ok(Release::AlreadyExpired))
         ));
     }

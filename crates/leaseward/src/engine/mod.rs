@@ -16,6 +16,7 @@ mod direct;
 pub(crate) mod enter;
 pub(crate) mod events;
 mod follow;
+mod ghosts;
 mod keeper;
 pub(crate) mod lane;
 mod leave;
@@ -43,6 +44,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use self::{
     breaker::{Breaker, Change},
     events::Events,
+    ghosts::Ghosts,
     keeper::Keeper,
     lane::Lane,
     order::{Order, OrderCheck},
@@ -79,6 +81,7 @@ pub(crate) struct Engine {
     is_troubled: AtomicBool,
     random: Mutex<StdRng>,
     cohorts: bool,
+    ghosts: Ghosts,
     /// Bids there are.
     live: AtomicUsize,
     /// Acquisitions so far, as far as fairness to other tasks needs to know.
@@ -116,6 +119,7 @@ impl Engine {
             is_troubled: AtomicBool::new(false),
             random: Mutex::new(random),
             cohorts: settings.cohorts,
+            ghosts: Ghosts::default(),
             live: AtomicUsize::new(0),
             acquisitions: AtomicU32::new(0),
             next_waiter: AtomicU64::new(0),
