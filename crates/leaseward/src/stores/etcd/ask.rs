@@ -1,0 +1,386 @@
+//! Asking: for one name with a place in its queue, or for one or several at once, all or none.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    client::Client,
+    error,
+    leases::ClassLease,
+    proto::{TxnRequest, TxnResponse},
+    queue::{self, Place, Stand, Until},
+    record::Record,
+    requests::{delete, is_absent, nested, none_begins, oldest_first, put, range},
+    scale::{self, STEP},
+    submit::in_doubt,
+    table::{Entry, State},
+    watch::Order,
+};
+use crate::{
+    Error, Fence, LostReason, Mode,
+    clock::Moment,
+    store::{self, Answer, Ask, Grant, IfBusy, Reply, Standing, capacity_error, timing::place_ttl},
+};
+
+/// How old what is known of a place in a queue may be before etcd is asked again: a net under the watches.
+const CHECKED: Duration = Duration::from_secs(5);
+
+/// What an ask has of one name.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) key: Vec<u8>,
+    pub(super) room: Vec<u8>,
+}
+
+/// An ask under way.
+pub(super) struct Asking {
+    parts: SmallVec<[Part; 1]>,
+    lease: Arc<ClassLease>,
+    record: Record,
+    if_busy: IfBusy,
+}
+
+impl Asking {
+    pub(super) fn txn(&self) -> TxnRequest {
+        match self.if_busy {
+            IfBusy::Queue => self.joins(&self.parts[0]),
+            IfBusy::Tell => TxnRequest {
+                compare: self.parts.iter().map(|part| none_begins(&part.room)).collect(),
+                success: self.parts.iter().map(|part| self.put(part)).collect(),
+                failure: self.parts.iter().map(|part| range(oldest_first(&part.room))).collect(),
+            },
+        }
+    }
+
+    /// Takes a place, unless there is one; then looks at the queue.
+    fn joins(&self, part: &Part) -> TxnRequest {
+        let look = range(oldest_first(&part.room));
+        TxnRequest {
+            compare: vec![is_absent(&part.key)],
+            success: vec![self.put(part), look.clone()],
+            failure: vec![look],
+        }
+    }
+
+    fn put(&self, part: &Part) -> super::proto::RequestOp {
+        put(&part.key, self.record.write(), self.lease.id)
+    }
+}
+
+/// From where fences are counted, and the revision of the answer.
+type At = (i64, i64);
+
+impl Client {
+    /// Prepares an ask, or answers it at once.
+    pub(super) async fn begin_ask(&self, ask: &Ask) -> Result<Asking, Answer> {
+        let now = self.clock.now();
+        let parts: SmallVec<[Part; 1]> = ask
+            .names
+            .iter()
+            .map(|name| Part { key: self.keys.place(name, &ask.token), room: self.keys.room(name) })
+            .collect();
+        if let Some(answer) = self.known(ask, &parts[0].key, now) {
+            return Err(answer);
+        }
+        let lease = self.lease_for(&parts[0].key, ask.ttl).await.map_err(Err)?;
+        let wall = self.clock.wall_us();
+        let record = Record::new(&ask.token, ask.mode, ask.ttl, wall, ask.value.as_ref());
+        for (part, name) in parts.iter().zip(&ask.names) {
+            let mut table = self.table.lock();
+            // Before anything is sent: what may be in etcd is known here, and does not outlive its time.
+            if table.get(&part.key).is_none() {
+                let entry = Entry {
+                    name: name.clone(),
+                    token: ask.token.clone(),
+                    mode: ask.mode,
+                    ttl: ask.ttl,
+                    expires: now + in_doubt(ask),
+                    lease: lease.clone(),
+                    create: 0,
+                    slot: None,
+                    state: State::Asked,
+                };
+                table.insert(part.key.clone(), entry);
+            }
+        }
+        self.look_by(now + in_doubt(ask));
+        Ok(Asking { parts, lease, record, if_busy: ask.if_busy })
+    }
+
+    /// The lease that carries a key already, if it will do; else the one for this TTL.
+    async fn lease_for(&self, key: &[u8], ttl: Duration) -> Result<Arc<ClassLease>, Error> {
+        let carrying = self.table.lock().get(key).map(|entry| entry.lease.clone());
+        if let Some(lease) = carrying.filter(|lease| lease.carries(ttl))
+            && (self.clock.now() < lease.due()
+                || self.leases.refresh(&self.link, &*self.clock, &lease).await?)
+        {
+            return Ok(lease);
+        }
+        self.leases.for_ttl(&self.link, &*self.clock, ttl).await
+    }
+
+    /// What needs no asking: a place that is being watched, a token that has ended.
+    fn known(&self, ask: &Ask, key: &[u8], now: Moment) -> Option<Answer> {
+        let mut table = self.table.lock();
+        let entry = table.get_mut(key)?;
+        if entry.expires <= now && !matches!(entry.state, State::Ended(_)) {
+            entry.state = State::Ended(LostReason::Expired);
+        }
+        match &entry.state {
+            State::Ended(reason) => {
+                let reason = *reason;
+                // The keeper deletes what may be left of it.
+                table.ends_at(key, now);
+                drop(table);
+                self.look_by(now);
+                Some(Ok(Reply::Gone(reason)))
+            }
+            State::Queued { last_fence, standing, checked } if ask.if_busy == IfBusy::Queue => {
+                let place = store::Place { last_fence: *last_fence, standing: standing.clone() };
+                let is_old = now.since(*checked) > CHECKED;
+                table.lengthen(key, now + place_ttl(ask.ttl));
+                drop(table);
+                if is_old {
+                    self.doubt(key.to_vec());
+                }
+                Some(Ok(Reply::Queued(place)))
+            }
+            State::Asked | State::Queued { .. } | State::Held { .. } => None,
+        }
+    }
+
+    /// Reads what etcd said to an ask.
+    pub(super) async fn asked(
+        &self,
+        asking: Asking,
+        ask: &Ask,
+        part: TxnResponse,
+        at: At,
+        now: Moment,
+    ) -> Answer {
+        let succeeded = part.succeeded;
+        let rooms: Vec<_> = part
+            .responses
+            .into_iter()
+            .filter(|part| matches!(part.response, Some(super::proto::Response::Range(_))))
+            .map(|part| queue::read(part.range().kvs))
+            .collect();
+        match asking.if_busy {
+            IfBusy::Queue => match rooms.into_iter().next() {
+                Some(places) => self.placed(&asking, ask, &places, at, now).await,
+                None => Err(error::unexpected()),
+            },
+            // All were free, and all keys were made at this revision.
+            IfBusy::Tell if succeeded => self.grant(&asking, ask, at.0, |_| at.1, now, 0).await,
+            IfBusy::Tell => self.tried(&asking, ask, &rooms, at, now).await,
+        }
+    }
+
+    async fn placed(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        places: &[Place],
+        at: At,
+        now: Moment,
+    ) -> Answer {
+        let part = &asking.parts[0];
+        let own = places.iter().find(|place| place.key == part.key);
+        if let Some(answer) = self.unusable(asking, ask, own, places).await {
+            return answer;
+        }
+        let create = own.map_or(0, |own| own.create);
+        let behind = places.iter().filter(|place| place.create > create).count();
+        match queue::stand(places, &part.key) {
+            Stand::Missing => Err(error::unexpected()),
+            Stand::Holds => {
+                let waiters = u32::try_from(behind).unwrap_or(u32::MAX);
+                self.grant(asking, ask, at.0, |_| create, now, waiters).await
+            }
+            Stand::Waits { until, ahead } => {
+                let newest =
+                    queue::holders(places).checked_sub(1).and_then(|last| places.get(last));
+                let place = store::Place {
+                    last_fence: newest.map_or(Fence::ZERO, |last| scale::fence(at.0, last.create)),
+                    standing: standing(places, ahead),
+                };
+                self.wait(part, ask, create, &place, until, at.1, now);
+                Ok(Reply::Queued(place))
+            }
+        }
+    }
+
+    /// Enters a place in a queue, and has what is in its way watched.
+    #[allow(clippy::too_many_arguments)] // all of one place
+    fn wait(
+        &self,
+        part: &Part,
+        ask: &Ask,
+        create: i64,
+        place: &store::Place,
+        until: Until,
+        revision: i64,
+        now: Moment,
+    ) {
+        let mut table = self.table.lock();
+        let Some(entry) = table.get_mut(&part.key) else { return };
+        if matches!(entry.state, State::Ended(_) | State::Held { .. }) {
+            return;
+        }
+        entry.create = create;
+        entry.state = State::Queued {
+            last_fence: place.last_fence,
+            standing: place.standing.clone(),
+            checked: now,
+        };
+        table.lengthen(&part.key, now + place_ttl(ask.ttl));
+        drop(table);
+        let (own, room) = (part.key.clone(), part.room.clone());
+        self.order(Order::Watch { own, room, until, from: revision + 1 });
+    }
+
+    /// Why our own key is not what it should be, if it is not.
+    async fn unusable(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        own: Option<&Place>,
+        places: &[Place],
+    ) -> Option<Answer> {
+        let own = own?;
+        if own.record.as_ref().is_some_and(|record| record.broken) {
+            return Some(Ok(Reply::Gone(LostReason::Broken)));
+        }
+        let before: Vec<_> =
+            places.iter().filter(|place| place.create < own.create).cloned().collect();
+        if let Some(capacity) = queue::other_capacity(&before, ask.mode) {
+            self.undo(asking).await;
+            return Some(Err(capacity_error(&ask.names[0], capacity)));
+        }
+        // Left from a lease that we gave up: nobody keeps it alive.
+        if own.lease != asking.lease.id {
+            self.undo(asking).await;
+            return Some(Ok(Reply::Gone(LostReason::SessionEnded)));
+        }
+        None
+    }
+
+    /// What a try that did not find everything free came to.
+    async fn tried(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        rooms: &[Vec<Place>],
+        at: At,
+        now: Moment,
+    ) -> Answer {
+        let stands = |rooms: &[Vec<Place>]| {
+            let stands = asking.parts.iter().zip(rooms);
+            stands.map(|(part, places)| queue::stand(places, &part.key)).collect::<Vec<_>>()
+        };
+        let created = |rooms: &[Vec<Place>], which: usize| {
+            let own = rooms[which].iter().find(|place| place.key == asking.parts[which].key);
+            own.map_or(0, |own| own.create)
+        };
+        let before = stands(rooms);
+        if before.iter().all(|stand| *stand == Stand::Holds) {
+            let own = rooms[0].iter().find(|place| place.key == asking.parts[0].key);
+            if let Some(answer) = self.unusable(asking, ask, own, &[]).await {
+                return answer;
+            }
+            return self.grant(asking, ask, at.0, |which| created(rooms, which), now, 0).await;
+        }
+        let is_new = before.iter().all(|stand| *stand == Stand::Missing);
+        let in_the_way = rooms.iter().find(|places| !queue::admits(places, ask.mode));
+        if let (true, None) = (is_new, in_the_way) {
+            // Others of our mode are there: a place behind them is as good as the first.
+            let success = asking.parts.iter().map(|part| nested(asking.joins(part))).collect();
+            let answer = self.write(TxnRequest { success, ..TxnRequest::default() }).await?;
+            let last_range = |part: super::proto::ResponseOp| {
+                let last = part.txn().responses.pop().unwrap_or_default();
+                queue::read(last.range().kvs)
+            };
+            let rooms: Vec<_> = answer.responses.into_iter().map(last_range).collect();
+            if rooms.len() == asking.parts.len()
+                && stands(&rooms).iter().all(|stand| *stand == Stand::Holds)
+            {
+                return self.grant(asking, ask, at.0, |which| created(&rooms, which), now, 0).await;
+            }
+        }
+        self.undo(asking).await;
+        let (name, places) = ask
+            .names
+            .iter()
+            .zip(rooms)
+            .find(|(_, places)| !queue::admits(places, ask.mode))
+            .or_else(|| ask.names.iter().zip(rooms).next())
+            .ok_or_else(error::unexpected)?;
+        if let Some(capacity) = queue::other_capacity(places, ask.mode) {
+            return Err(capacity_error(name, capacity));
+        }
+        let waiting = places.len() - queue::holders(places);
+        Ok(Reply::Busy(standing(places, waiting)))
+    }
+
+    /// Takes back what an ask may have put.
+    async fn undo(&self, asking: &Asking) {
+        let success = asking.parts.iter().map(|part| delete(&part.key)).collect();
+        if self.write(TxnRequest { success, ..TxnRequest::default() }).await.is_ok() {
+            let mut table = self.table.lock();
+            for part in &asking.parts {
+                table.remove(&part.key);
+            }
+        }
+    }
+
+    /// It is ours, each name with the fences of its create revision.
+    async fn grant(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        base: i64,
+        created: impl Fn(usize) -> i64,
+        now: Moment,
+        waiters: u32,
+    ) -> Answer {
+        let mut slot = None;
+        for (which, part) in asking.parts.iter().enumerate() {
+            if let Mode::Permit { capacity } = ask.mode {
+                let name = &ask.names[which];
+                let claimed = self.claim_slot(name, &part.key, capacity).await;
+                slot = slot.or(claimed?);
+            }
+        }
+        let from = asking.lease.counts_from(now, ask.ttl);
+        let mut blocks = SmallVec::new();
+        let mut table = self.table.lock();
+        for (which, part) in asking.parts.iter().enumerate() {
+            let fence = scale::fence(base, created(which));
+            // All fences of a create revision are its own: nobody is the poorer if a cohort uses them.
+            let len = if ask.mode == Mode::Exclusive { STEP } else { 1 };
+            blocks.push(scale::block(fence, len));
+            // Released meanwhile, or lost with its lease.
+            let Some(entry) = table.get_mut(&part.key) else { continue };
+            if let State::Ended(reason) = entry.state {
+                return Ok(Reply::Gone(reason));
+            }
+            entry.create = created(which);
+            entry.slot = slot;
+            entry.state = State::Held { fence };
+            table.lengthen(&part.key, from + ask.ttl);
+        }
+        drop(table);
+        let evidence = asking.lease.evidence(now, ask.ttl);
+        Ok(Reply::Granted(Grant { blocks, slot, ttl: ask.ttl, evidence, waiters }))
+    }
+}
+
+/// Who is in the way of somebody.
+pub(super) fn standing(places: &[Place], ahead: usize) -> Standing {
+    Standing {
+        holder: places.first().map(Place::holder),
+        free_in: None,
+        ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+    }
+}
