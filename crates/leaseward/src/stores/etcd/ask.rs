@@ -12,7 +12,7 @@ use super::{
     queue::{self, Place, Stand, Until},
     record::Record,
     requests::{delete, is_absent, nested, none_begins, oldest_first, put, range},
-    scale::{self, STEP},
+    scale,
     submit::in_doubt,
     table::{Entry, State},
     watch::Order,
@@ -22,9 +22,6 @@ use crate::{
     clock::Moment,
     store::{self, Answer, Ask, Grant, IfBusy, Reply, Standing, capacity_error, timing::place_ttl},
 };
-
-/// How old what is known of a place in a queue may be before etcd is asked again: a net under the watches.
-const CHECKED: Duration = Duration::from_secs(5);
 
 /// What an ask has of one name.
 #[derive(Clone)]
@@ -80,7 +77,7 @@ impl Client {
             .iter()
             .map(|name| Part { key: self.keys.place(name, &ask.token), room: self.keys.room(name) })
             .collect();
-        if let Some(answer) = self.known(ask, &parts[0].key, now) {
+        if let Some(answer) = self.known(&parts[0].key, now) {
             return Err(answer);
         }
         let lease = self.lease_for(&parts[0].key, ask.ttl).await.map_err(Err)?;
@@ -89,7 +86,9 @@ impl Client {
         for (part, name) in parts.iter().zip(&ask.names) {
             let mut table = self.table.lock();
             // Before anything is sent: what may be in etcd is known here, and does not outlive its time.
-            if table.get(&part.key).is_none() {
+            if let Some(entry) = table.get_mut(&part.key) {
+                entry.block = entry.block.max(ask.block);
+            } else {
                 let entry = Entry {
                     name: name.clone(),
                     token: ask.token.clone(),
@@ -98,6 +97,7 @@ impl Client {
                     expires: now + in_doubt(ask),
                     lease: lease.clone(),
                     create: 0,
+                    block: ask.block,
                     slot: None,
                     state: State::Asked,
                 };
@@ -120,8 +120,8 @@ impl Client {
         self.leases.for_ttl(&self.link, &*self.clock, ttl).await
     }
 
-    /// What needs no asking: a place that is being watched, a token that has ended.
-    fn known(&self, ask: &Ask, key: &[u8], now: Moment) -> Option<Answer> {
+    /// What needs no asking: a token that has ended.
+    fn known(&self, key: &[u8], now: Moment) -> Option<Answer> {
         let mut table = self.table.lock();
         let entry = table.get_mut(key)?;
         if entry.expires <= now && !matches!(entry.state, State::Ended(_)) {
@@ -136,17 +136,70 @@ impl Client {
                 self.look_by(now);
                 Some(Ok(Reply::Gone(reason)))
             }
-            State::Queued { last_fence, standing, checked } if ask.if_busy == IfBusy::Queue => {
-                let place = store::Place { last_fence: *last_fence, standing: standing.clone() };
-                let is_old = now.since(*checked) > CHECKED;
-                table.lengthen(key, now + place_ttl(ask.ttl));
-                drop(table);
-                if is_old {
-                    self.doubt(key.to_vec());
-                }
-                Some(Ok(Reply::Queued(place)))
-            }
             State::Asked | State::Queued { .. } | State::Held { .. } => None,
+        }
+    }
+
+    /// Whether a token has its place already: then a look at it is all that asking again takes.
+    pub(super) fn has_place(&self, ask: &Ask) -> bool {
+        let key = self.keys.place(&ask.names[0], &ask.token);
+        let now = self.clock.now();
+        let table = self.table.lock();
+        ask.if_busy == IfBusy::Queue
+            && table.get(&key).is_some_and(|entry| {
+                matches!(entry.state, State::Queued { .. })
+                    && entry.expires > now
+                    && !entry.lease.is_dead()
+            })
+    }
+
+    /// Looks at places that their owners ask for again, all together, and keeps them.
+    pub(super) async fn keep_places(&self, asks: &[(usize, &Ask)], answers: &mut [Option<Answer>]) {
+        let keys: Vec<_> =
+            asks.iter().map(|(_, ask)| self.keys.place(&ask.names[0], &ask.token)).collect();
+        let now = self.clock.now();
+        for ((_, ask), key) in asks.iter().zip(&keys) {
+            let mut table = self.table.lock();
+            if let Some(entry) = table.get_mut(key) {
+                entry.block = entry.block.max(ask.block);
+            }
+            table.lengthen(key, now + place_ttl(ask.ttl));
+        }
+        let looked = match keys.is_empty() {
+            true => Ok(()),
+            false => self.look_again(&keys).await,
+        };
+        for ((place, ask), key) in asks.iter().zip(&keys) {
+            answers[*place] = Some(match &looked {
+                Ok(()) => self.as_known(ask, key, now),
+                Err(error) => Err(error.duplicate()),
+            });
+        }
+    }
+
+    /// What is known of a token that has just been looked at.
+    fn as_known(&self, ask: &Ask, key: &[u8], now: Moment) -> Answer {
+        let mut table = self.table.lock();
+        let Some(entry) = table.get(key) else { return Ok(Reply::Gone(LostReason::NotOurs)) };
+        match &entry.state {
+            State::Queued { last_fence, standing } => {
+                let (last_fence, standing) = (*last_fence, standing.clone());
+                Ok(Reply::Queued(store::Place { last_fence, standing }))
+            }
+            State::Held { fence } => {
+                let from = entry.lease.counts_from(now, ask.ttl);
+                let grant = Grant {
+                    blocks: smallvec::smallvec![scale::block(*fence, entry.block)],
+                    slot: entry.slot,
+                    ttl: ask.ttl,
+                    evidence: entry.lease.evidence(now, ask.ttl),
+                    waiters: 0,
+                };
+                table.lengthen(key, from + ask.ttl);
+                Ok(Reply::Granted(grant))
+            }
+            State::Ended(reason) => Ok(Reply::Gone(*reason)),
+            State::Asked => Err(error::unexpected()),
         }
     }
 
@@ -229,11 +282,8 @@ impl Client {
             return;
         }
         entry.create = create;
-        entry.state = State::Queued {
-            last_fence: place.last_fence,
-            standing: place.standing.clone(),
-            checked: now,
-        };
+        entry.state =
+            State::Queued { last_fence: place.last_fence, standing: place.standing.clone() };
         table.lengthen(&part.key, now + place_ttl(ask.ttl));
         drop(table);
         let (own, room) = (part.key.clone(), part.room.clone());
@@ -357,11 +407,12 @@ impl Client {
         let mut table = self.table.lock();
         for (which, part) in asking.parts.iter().enumerate() {
             let fence = scale::fence(base, created(which));
-            // All fences of a create revision are its own: nobody is the poorer if a cohort uses them.
-            let len = if ask.mode == Mode::Exclusive { STEP } else { 1 };
-            blocks.push(scale::block(fence, len));
             // Released meanwhile, or lost with its lease.
-            let Some(entry) = table.get_mut(&part.key) else { continue };
+            let Some(entry) = table.get_mut(&part.key) else {
+                blocks.push(scale::block(fence, ask.block));
+                continue;
+            };
+            blocks.push(scale::block(fence, entry.block));
             if let State::Ended(reason) = entry.state {
                 return Ok(Reply::Gone(reason));
             }

@@ -227,6 +227,7 @@ impl Client {
             expires,
             lease: lease.clone(),
             create: place.create,
+            block: 1,
             slot: place.record.as_ref().and_then(|record| record.slot),
             state: State::Held { fence },
         };

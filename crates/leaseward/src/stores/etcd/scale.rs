@@ -18,7 +18,7 @@ use super::{
 use crate::{Block, Error, Fence, clock::Clock};
 
 /// Fences of one create revision: as many as a cohort can use.
-pub(super) const STEP: u32 = 64;
+const STEP: u32 = 64;
 
 /// Attempts to write the base against others who do the same.
 const ATTEMPTS: u32 = 10;

@@ -47,6 +47,29 @@ impl Client {
         round: &[usize],
         answers: &mut [Option<Answer>],
     ) {
+        let (places, round): (Vec<usize>, Vec<usize>) =
+            round.iter().partition(|place| match &batch[**place] {
+                Operation::Ask(ask) => self.has_place(ask),
+                Operation::Renew(_) | Operation::Release(_) => false,
+            });
+        self.changes(batch, &round, answers).await;
+        let asks: Vec<_> = places
+            .into_iter()
+            .filter_map(|place| match &batch[place] {
+                Operation::Ask(ask) => Some((place, ask)),
+                Operation::Renew(_) | Operation::Release(_) => None,
+            })
+            .collect();
+        self.keep_places(&asks, answers).await;
+    }
+
+    /// Those of them that change something.
+    async fn changes(
+        self: &Arc<Self>,
+        batch: &[Operation],
+        round: &[usize],
+        answers: &mut [Option<Answer>],
+    ) {
         for attempt in 1..=ATTEMPTS {
             let mut steps = Vec::new();
             for place in round.iter().copied() {

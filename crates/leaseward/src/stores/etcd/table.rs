@@ -15,8 +15,6 @@ pub(super) enum State {
     Queued {
         last_fence: Fence,
         standing: Standing,
-        /// When etcd was last asked about it.
-        checked: Moment,
     },
     Held {
         fence: Fence,
@@ -36,6 +34,8 @@ pub(super) struct Entry {
     pub(super) lease: Arc<ClassLease>,
     /// Zero until it is known.
     pub(super) create: i64,
+    /// How many fences it was asked for with; never fewer later, so that a grant told twice is the same.
+    pub(super) block: u32,
     pub(super) slot: Option<u32>,
     pub(super) state: State,
 }

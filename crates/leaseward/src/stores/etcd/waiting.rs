@@ -8,7 +8,7 @@ use super::{
     proto::{RangeResponse, TxnRequest, TxnResponse},
     queue::{self, Place, Stand, Until},
     requests::{just_before, oldest_first, one, range},
-    scale::{self, STEP, Sight},
+    scale::{self, Sight},
     table::{Entry, State},
     watch::Order,
 };
@@ -100,11 +100,10 @@ impl Client {
             Stand::Waits { until, .. } => {
                 let mut table = self.table.lock();
                 let Some(entry) = table.get_mut(&key) else { return Ok(()) };
-                if let State::Queued { standing, checked, .. } = &mut entry.state {
-                    *checked = now;
-                    if let Some(found) = found.standing {
-                        *standing = found;
-                    }
+                if let (State::Queued { standing, .. }, Some(found)) =
+                    (&mut entry.state, found.standing)
+                {
+                    *standing = found;
                 }
                 let room = self.keys.room(&entry.name);
                 drop(table);
@@ -138,9 +137,8 @@ impl Client {
             table.ends_at(key, from + ttl);
         }
         self.look_by(from + ttl);
-        let len = if entry.mode == Mode::Exclusive { STEP } else { 1 };
         let grant = Grant {
-            blocks: smallvec::smallvec![scale::block(fence, len)],
+            blocks: smallvec::smallvec![scale::block(fence, entry.block)],
             slot,
             ttl,
             evidence: entry.lease.evidence(now, ttl),
