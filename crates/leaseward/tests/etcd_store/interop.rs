@@ -1,11 +1,14 @@
 //! `etcdctl lock` and ours exclude each other, both ways, waiting both ways.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     process::Child,
 };
 
-use leaseward::ErrorKind;
+use leaseward::{
+    ErrorKind,
+    etcd::{Ownership, ownership},
+};
 use leaseward_testkit::Etcd;
 
 use crate::help::{LONG, asking, busy, connect, granted, queue_of, take, until, view};
@@ -137,4 +140,33 @@ async fn what_stands_there_is_readable() {
     let record: serde_json::Value = serde_json::from_str(&record).expect("readable");
     assert_eq!((&record["mode"], &record["value"]), (&"exclusive".into(), &"hello".into()));
     assert_eq!(record["ttl_ms"], 600_000);
+}
+
+/// A transaction of the caller's own that etcd carries out only for the present holder.
+fn guarded_put(etcd: &Etcd, owned: &Ownership, value: &str) -> bool {
+    let key = String::from_utf8(owned.key.clone()).expect("text");
+    let revision = owned.create_revision;
+    let mut txn = etcd.spawn_cli(&["txn"]);
+    let order = format!("create(\"{key}\") = \"{revision}\"\n\nput data {value}\n\n\n\n");
+    txn.stdin.take().expect("piped").write_all(order.as_bytes()).expect("it reads");
+    let said = txn.wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&said.stdout).contains("SUCCESS")
+}
+
+#[tokio::test]
+async fn a_guard_offers_the_comparison_for_ones_own_transactions() {
+    let etcd = Etcd::start();
+    let locks = connect(&etcd.url()).await;
+    let first = take(locks.lock("x").ttl(LONG)).await;
+    let owned = ownership(&first).expect("held in etcd");
+    assert!(guarded_put(&etcd, &owned, "first"));
+    locks.break_lease("x", true).await.expect("broken");
+    let second = take(connect(&etcd.url()).await.lock("x").ttl(LONG)).await;
+    // It was not told yet, and nothing of it gets through all the same.
+    assert!(!guarded_put(&etcd, &owned, "late"));
+    assert!(guarded_put(&etcd, &ownership(&second).expect("held"), "second"));
+    assert_eq!(etcd.cli(&["get", "data", "--print-value-only"]), "second");
+    let elsewhere = take(connect("memory:").await.lock("x")).await;
+    let error = ownership(&elsewhere).expect_err("not in etcd");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }

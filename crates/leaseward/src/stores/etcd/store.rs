@@ -8,7 +8,7 @@ use std::{
 
 use super::{client::Client, config::Config, guarantee, leases};
 use crate::{
-    Error,
+    Error, Name, Token,
     clock::BoxFuture,
     lease::TTL_MAX,
     store::{
@@ -103,6 +103,12 @@ impl Store for Etcd {
     fn fence_lead(&self) -> Option<Duration> {
         let newest = self.client.scale.newest()?;
         Some(Duration::from_micros(newest.get().saturating_sub(self.client.clock.wall_us())))
+    }
+
+    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
+        let key = self.client.keys.place(name, token);
+        let create = self.client.table.lock().get(&key).map(|entry| entry.create)?;
+        Some((key, create))
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {
