@@ -8,10 +8,10 @@ use super::{
     client::Client,
     error,
     leases::ClassLease,
-    proto::{TxnRequest, TxnResponse},
+    proto::{RequestOp, Response, TxnRequest, TxnResponse},
     queue::{self, Place, Stand, Until},
     record::Record,
-    requests::{delete, is_absent, nested, none_begins, oldest_first, put, range},
+    requests::{first_of, is_absent, last_of, none_begins, oldest_first, put, range},
     scale,
     submit::in_doubt,
     table::{Entry, State},
@@ -32,7 +32,7 @@ pub(super) struct Part {
 
 /// An ask under way.
 pub(super) struct Asking {
-    parts: SmallVec<[Part; 1]>,
+    pub(super) parts: SmallVec<[Part; 1]>,
     lease: Arc<ClassLease>,
     record: Record,
     if_busy: IfBusy,
@@ -51,22 +51,29 @@ impl Asking {
     }
 
     /// Takes a place, unless there is one; then looks at the queue.
-    fn joins(&self, part: &Part) -> TxnRequest {
+    pub(super) fn joins(&self, part: &Part) -> TxnRequest {
         let look = range(oldest_first(&part.room));
+        let looks = match self.record.mode() {
+            // The last of all waits for whoever is just before it, and wants to know who is the first.
+            Mode::Exclusive => {
+                vec![range(first_of(&part.room, 1)), range(last_of(&part.room, 2))]
+            }
+            Mode::Shared | Mode::Permit { .. } => vec![look.clone()],
+        };
         TxnRequest {
             compare: vec![is_absent(&part.key)],
-            success: vec![self.put(part), look.clone()],
+            success: std::iter::once(self.put(part)).chain(looks).collect(),
             failure: vec![look],
         }
     }
 
-    fn put(&self, part: &Part) -> super::proto::RequestOp {
+    fn put(&self, part: &Part) -> RequestOp {
         put(&part.key, self.record.write(), self.lease.id)
     }
 }
 
 /// From where fences are counted, and the revision of the answer.
-type At = (i64, i64);
+pub(super) type At = (i64, i64);
 
 impl Client {
     /// Prepares an ask, or answers it at once.
@@ -112,7 +119,7 @@ impl Client {
     async fn lease_for(&self, key: &[u8], ttl: Duration) -> Result<Arc<ClassLease>, Error> {
         let carrying = self.table.lock().get(key).map(|entry| entry.lease.clone());
         if let Some(lease) = carrying.filter(|lease| lease.carries(ttl))
-            && (self.clock.now() < lease.due()
+            && (lease.is_fresh(self.clock.now())
                 || self.leases.refresh(&self.link, &*self.clock, &lease).await?)
         {
             return Ok(lease);
@@ -213,20 +220,30 @@ impl Client {
         now: Moment,
     ) -> Answer {
         let succeeded = part.succeeded;
-        let rooms: Vec<_> = part
+        let ranges: Vec<_> = part
             .responses
             .into_iter()
-            .filter(|part| matches!(part.response, Some(super::proto::Response::Range(_))))
-            .map(|part| queue::read(part.range().kvs))
+            .filter_map(|part| match part.response {
+                Some(Response::Range(range)) => Some(range),
+                _ => None,
+            })
             .collect();
         match asking.if_busy {
-            IfBusy::Queue => match rooms.into_iter().next() {
-                Some(places) => self.placed(&asking, ask, &places, at, now).await,
-                None => Err(error::unexpected()),
-            },
+            IfBusy::Queue if ranges.is_empty() => Err(error::unexpected()),
+            IfBusy::Queue => {
+                let count = ranges[0].count;
+                let places = queue::read(ranges.into_iter().flat_map(|range| range.kvs).collect());
+                // Of a place just made all others are before it, also those that were not read.
+                let before = succeeded.then(|| usize::try_from(count - 1).unwrap_or(0));
+                self.placed(&asking, ask, &places, before, at, now).await
+            }
             // All were free, and all keys were made at this revision.
             IfBusy::Tell if succeeded => self.grant(&asking, ask, at.0, |_| at.1, now, 0).await,
-            IfBusy::Tell => self.tried(&asking, ask, &rooms, at, now).await,
+            IfBusy::Tell => {
+                let rooms: Vec<_> =
+                    ranges.into_iter().map(|range| queue::read(range.kvs)).collect();
+                self.tried(&asking, ask, &rooms, at, now).await
+            }
         }
     }
 
@@ -235,6 +252,7 @@ impl Client {
         asking: &Asking,
         ask: &Ask,
         places: &[Place],
+        before: Option<usize>,
         at: At,
         now: Moment,
     ) -> Answer {
@@ -252,8 +270,9 @@ impl Client {
                 self.grant(asking, ask, at.0, |_| create, now, waiters).await
             }
             Stand::Waits { until, ahead } => {
-                let newest =
-                    queue::holders(places).checked_sub(1).and_then(|last| places.get(last));
+                let holding = queue::holders(places);
+                let ahead = before.map_or(ahead, |before| before.saturating_sub(holding));
+                let newest = holding.checked_sub(1).and_then(|last| places.get(last));
                 let place = store::Place {
                     last_fence: newest.map_or(Fence::ZERO, |last| scale::fence(at.0, last.create)),
                     standing: standing(places, ahead),
@@ -291,7 +310,7 @@ impl Client {
     }
 
     /// Why our own key is not what it should be, if it is not.
-    async fn unusable(
+    pub(super) async fn unusable(
         &self,
         asking: &Asking,
         ask: &Ask,
@@ -316,76 +335,8 @@ impl Client {
         None
     }
 
-    /// What a try that did not find everything free came to.
-    async fn tried(
-        &self,
-        asking: &Asking,
-        ask: &Ask,
-        rooms: &[Vec<Place>],
-        at: At,
-        now: Moment,
-    ) -> Answer {
-        let stands = |rooms: &[Vec<Place>]| {
-            let stands = asking.parts.iter().zip(rooms);
-            stands.map(|(part, places)| queue::stand(places, &part.key)).collect::<Vec<_>>()
-        };
-        let created = |rooms: &[Vec<Place>], which: usize| {
-            let own = rooms[which].iter().find(|place| place.key == asking.parts[which].key);
-            own.map_or(0, |own| own.create)
-        };
-        let before = stands(rooms);
-        if before.iter().all(|stand| *stand == Stand::Holds) {
-            let own = rooms[0].iter().find(|place| place.key == asking.parts[0].key);
-            if let Some(answer) = self.unusable(asking, ask, own, &[]).await {
-                return answer;
-            }
-            return self.grant(asking, ask, at.0, |which| created(rooms, which), now, 0).await;
-        }
-        let is_new = before.iter().all(|stand| *stand == Stand::Missing);
-        let in_the_way = rooms.iter().find(|places| !queue::admits(places, ask.mode));
-        if let (true, None) = (is_new, in_the_way) {
-            // Others of our mode are there: a place behind them is as good as the first.
-            let success = asking.parts.iter().map(|part| nested(asking.joins(part))).collect();
-            let answer = self.write(TxnRequest { success, ..TxnRequest::default() }).await?;
-            let last_range = |part: super::proto::ResponseOp| {
-                let last = part.txn().responses.pop().unwrap_or_default();
-                queue::read(last.range().kvs)
-            };
-            let rooms: Vec<_> = answer.responses.into_iter().map(last_range).collect();
-            if rooms.len() == asking.parts.len()
-                && stands(&rooms).iter().all(|stand| *stand == Stand::Holds)
-            {
-                return self.grant(asking, ask, at.0, |which| created(&rooms, which), now, 0).await;
-            }
-        }
-        self.undo(asking).await;
-        let (name, places) = ask
-            .names
-            .iter()
-            .zip(rooms)
-            .find(|(_, places)| !queue::admits(places, ask.mode))
-            .or_else(|| ask.names.iter().zip(rooms).next())
-            .ok_or_else(error::unexpected)?;
-        if let Some(capacity) = queue::other_capacity(places, ask.mode) {
-            return Err(capacity_error(name, capacity));
-        }
-        let waiting = places.len() - queue::holders(places);
-        Ok(Reply::Busy(standing(places, waiting)))
-    }
-
-    /// Takes back what an ask may have put.
-    async fn undo(&self, asking: &Asking) {
-        let success = asking.parts.iter().map(|part| delete(&part.key)).collect();
-        if self.write(TxnRequest { success, ..TxnRequest::default() }).await.is_ok() {
-            let mut table = self.table.lock();
-            for part in &asking.parts {
-                table.remove(&part.key);
-            }
-        }
-    }
-
     /// It is ours, each name with the fences of its create revision.
-    async fn grant(
+    pub(super) async fn grant(
         &self,
         asking: &Asking,
         ask: &Ask,

@@ -208,7 +208,7 @@ impl Conn {
 /// What comes back over a stream. etcd opens its side with the first answer, so it is open only when something was sent.
 pub(super) enum Answers<A> {
     Opening(BoxFuture<'static, Result<Streaming<A>, Status>>),
-    Open(Streaming<A>),
+    Open(Box<Streaming<A>>),
 }
 
 impl<A: Wire> Answers<A> {
@@ -216,7 +216,7 @@ impl<A: Wire> Answers<A> {
     pub(super) async fn next(&mut self) -> Result<A, Status> {
         loop {
             match self {
-                Self::Opening(opening) => *self = Self::Open(opening.await?),
+                Self::Opening(opening) => *self = Self::Open(Box::new(opening.await?)),
                 Self::Open(stream) => {
                     let ended = || Status::unavailable("the stream ended");
                     return stream.message().await?.ok_or_else(ended);

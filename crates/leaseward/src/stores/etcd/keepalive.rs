@@ -37,6 +37,7 @@ pub(super) async fn run(client: Arc<Client>, mut orders: mpsc::UnboundedReceiver
         match client.link.conn().await {
             Ok(conn) => {
                 Stream::open(&client, conn).run(&mut orders).await;
+                client.leases.all().iter().for_each(|lease| lease.doubt());
             }
             Err(_) if client.link.is_closed() => return,
             Err(_) => {}

@@ -44,6 +44,9 @@ pub(super) struct ClassLease {
     /// When it was last wanted for something new.
     used: AtomicU64,
     is_dead: AtomicBool,
+    /// Confirmed over the connection that there is now. A member that was cut off may go on confirming for a moment
+    /// what the others no longer know (etcd issue 15247); but then it agrees to nothing else, and is left.
+    is_sure: AtomicBool,
     heard: Notify,
 }
 
@@ -70,7 +73,18 @@ impl ClassLease {
 
     pub(super) fn confirm(&self, sent: Moment) {
         self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        self.is_sure.store(true, Ordering::Release);
         self.heard.notify_waiters();
+    }
+
+    /// The connection has changed.
+    pub(super) fn doubt(&self) {
+        self.is_sure.store(false, Ordering::Release);
+    }
+
+    /// Whether it was confirmed well enough to carry something new.
+    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+        now < self.due() && self.is_sure.load(Ordering::Acquire) && !self.is_dead()
     }
 
     /// When it is to be kept alive next.
@@ -168,7 +182,7 @@ impl Leases {
             };
             let now = clock.now();
             lease.used.store(now.as_nanos(), Ordering::Relaxed);
-            if now < lease.due() || self.refresh(link, clock, &lease).await? {
+            if lease.is_fresh(now) || self.refresh(link, clock, &lease).await? {
                 return Ok(lease);
             }
         }
@@ -197,6 +211,7 @@ impl Leases {
             confirmed: AtomicU64::new(sent.as_nanos()),
             used: AtomicU64::new(sent.as_nanos()),
             is_dead: AtomicBool::new(false),
+            is_sure: AtomicBool::new(true),
             heard: Notify::new(),
         });
         self.classes.lock().insert(class, lease.clone());
@@ -266,6 +281,7 @@ mod tests {
             confirmed: AtomicU64::new(at(100).as_nanos()),
             used: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
+            is_sure: AtomicBool::new(true),
             heard: Notify::new(),
         };
         for (now, ttl, from) in [(101, 10, 100), (101, 9, 101), (105, 9, 101), (105, 2, 105)] {

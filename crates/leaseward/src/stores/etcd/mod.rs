@@ -40,6 +40,7 @@ mod slots;
 mod store;
 mod submit;
 mod table;
+mod tries;
 mod waiting;
 mod watch;
 

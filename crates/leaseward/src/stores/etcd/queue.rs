@@ -54,6 +54,8 @@ impl Place {
 pub(super) fn read(kvs: Vec<KeyValue>) -> Vec<Place> {
     let mut places: Vec<_> = kvs.into_iter().map(Place::read).collect();
     places.sort_by(|a, b| (a.create, &a.key).cmp(&(b.create, &b.key)));
+    // The first may be among the last.
+    places.dedup_by(|a, b| a.key == b.key);
     places
 }
 

@@ -76,13 +76,11 @@ impl Client {
 
     /// Has the leases confirmed that carry them, each once.
     async fn confirm(&self, ours: &mut Vec<Renewing<'_>>, answers: &mut [Option<Answer>]) {
+        let leases: HashMap<i64, Arc<ClassLease>> =
+            ours.iter().map(|renewing| (renewing.lease.id, renewing.lease.clone())).collect();
         let mut outcomes: HashMap<i64, Result<bool, Error>> = HashMap::new();
-        for renewing in &*ours {
-            let lease = &renewing.lease;
-            if !outcomes.contains_key(&lease.id) {
-                let outcome = self.leases.refresh(&self.link, &*self.clock, lease).await;
-                outcomes.insert(lease.id, outcome);
-            }
+        for (id, lease) in leases {
+            outcomes.insert(id, self.leases.refresh(&self.link, &*self.clock, &lease).await);
         }
         ours.retain(|renewing| {
             let answer = match &outcomes[&renewing.lease.id] {

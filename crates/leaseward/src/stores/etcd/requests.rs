@@ -29,14 +29,19 @@ pub(super) fn oldest_first(prefix: &[u8]) -> RangeRequest {
     }
 }
 
+/// The oldest few of them.
+pub(super) fn first_of(prefix: &[u8], limit: i64) -> RangeRequest {
+    RangeRequest { limit, ..oldest_first(prefix) }
+}
+
+/// The youngest few of them.
+pub(super) fn last_of(prefix: &[u8], limit: i64) -> RangeRequest {
+    RangeRequest { limit, sort_order: SortOrder::Descend.into(), ..oldest_first(prefix) }
+}
+
 /// The youngest of the keys that begin so and are older than this.
 pub(super) fn just_before(prefix: &[u8], create: i64) -> RangeRequest {
-    RangeRequest {
-        limit: 1,
-        max_create_revision: create - 1,
-        sort_order: SortOrder::Descend.into(),
-        ..oldest_first(prefix)
-    }
+    RangeRequest { max_create_revision: create - 1, ..last_of(prefix, 1) }
 }
 
 /// How many keys begin so.
