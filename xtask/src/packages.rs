@@ -29,6 +29,9 @@ const TOOLS: &[Tool] = &[
     tool("initdb", "postgresql"),
     tool("psql", "postgresql-client"),
     tool("pgbouncer", "pgbouncer"),
+    // Where services are started at installation, its package starts one on port 2379, which no test uses.
+    tool("etcd", "etcd-server"),
+    tool("etcdctl", "etcd-client"),
     // Certificates.
     tool("openssl", "openssl"),
     // What the lock libraries in `peers.rs` run on.

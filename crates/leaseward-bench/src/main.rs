@@ -4,6 +4,7 @@
 //! run on a shared machine; the ratios within a run are what counts.
 
 mod child;
+mod etcd;
 mod measure;
 mod raw_sqlite;
 mod redis;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leaseward::store::{Blocks, Capability, Reach, Waiting};
+use leaseward::store::{Blocks, Capability, LeaseKind, Reach, Waiting};
 
 use crate::fixture::Fault;
 
@@ -23,6 +23,8 @@ pub enum Need {
     Value,
     /// A record of each lease that other clients can read, take over and break.
     Records,
+    /// Leases with a time of their own, which others can see run out.
+    OwnTime,
     /// A queue in the store.
     Queue,
     /// Several fences reserved at once.
@@ -44,6 +46,7 @@ impl Need {
             Self::LockDelay => capability.lock_delay,
             Self::Value => capability.value,
             Self::Records => capability.records,
+            Self::OwnTime => capability.lease == LeaseKind::Timed,
             Self::Queue => capability.waiting != Waiting::AskAgain,
             Self::Blocks => capability.blocks == Blocks::AtGrantAndRenewal,
             Self::Processes => capability.reach > Reach::Process,
@@ -62,6 +65,7 @@ impl fmt::Display for Need {
             Self::LockDelay => "a lock delay",
             Self::Value => "a value on a lease",
             Self::Records => "records of leases",
+            Self::OwnTime => "leases with a time of their own",
             Self::Queue => "a queue in the store",
             Self::Blocks => "blocks of fences",
             Self::Processes => "clients in other processes",

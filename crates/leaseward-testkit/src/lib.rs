@@ -6,6 +6,7 @@
 
 mod certificates;
 mod cluster;
+mod etcd;
 pub mod peers;
 mod port;
 mod postgres;
@@ -18,6 +19,7 @@ mod wait;
 
 pub use certificates::{Certificates, certificates};
 pub use cluster::{Cluster, Migration};
+pub use etcd::{Etcd, EtcdBuilder};
 pub use postgres::{PgBouncer, Postgres, PostgresBuilder};
 pub use proxy::Proxy;
 pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};

@@ -210,6 +210,13 @@ impl Guard {
         self.lease.clone()
     }
 
+    /// Where its store has it, if the store's own transactions can compare that.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn recorded(&self) -> Option<(Vec<u8>, i64)> {
+        let bid = &self.lease.bid;
+        self.lease.engine.store.recorded(&bid.name, &bid.token)
+    }
+
     /// When it was acquired.
     pub(crate) fn since(&self) -> Moment {
         self.lease.bid.held_since()

@@ -8,6 +8,8 @@ mod diagnosis;
 mod election;
 mod engine;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod event;
 mod fence;
 pub mod fenced;

@@ -3,6 +3,7 @@
 
 mod advisory;
 pub(crate) mod contention;
+mod etcd;
 mod leases;
 mod memory;
 mod postgres;
@@ -57,11 +58,17 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "PostgreSQL's advisory locks, beside pgbench with the same statements",
         rows: advisory::rows,
     },
+    Group {
+        name: "etcd",
+        what: "the etcd store, beside the same transactions and etcd's own lock API",
+        rows: etcd::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
 pub(crate) const PARTS: &[Part] = &[
     contention::TASKS,
+    etcd::CONTEST,
     leases::HOLDER,
     leases::SLEEPERS,
     redis::HOLD,

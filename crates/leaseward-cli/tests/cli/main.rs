@@ -9,6 +9,7 @@ mod counter;
 mod demo;
 mod doctor;
 mod elect;
+mod etcd;
 mod events;
 mod handles;
 mod kill;

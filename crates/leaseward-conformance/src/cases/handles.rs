@@ -59,7 +59,7 @@ async fn an_ended_lease_cannot_be_attached(fixture: &Fixture) {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let before = fixture.now();
     let expired = take(&one.lock("x").ttl(SHORT)).await.detach();
-    fixture.until(before + SHORT * 2).await;
+    fixture.until(before + expired.ttl() + SHORT).await;
     let error = other.attach(&expired).await.expect_err("it has ended");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     let released = take(&one.lock("y").ttl(LONG)).await.detach();

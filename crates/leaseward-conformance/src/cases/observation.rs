@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) const CASES: &[Case] = &[
     case!(sees_what_another_client_does, Need::Queue),
-    case!(sees_a_lease_end, Need::Records).timed(),
+    case!(sees_a_lease_end, Need::Records, Need::OwnTime).timed(),
     case!(sees_a_break, Need::Records),
     case!(sees_another_process, Need::Records, Need::Processes),
 ];

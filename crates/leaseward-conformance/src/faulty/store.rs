@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseward::{
-    Error, ErrorKind,
+    Error, ErrorKind, Name, Token,
     clock::{BoxFuture, Clock},
     store::{
         Answer, Batch, Break, Broken, Capability, Finding, Guarantee, LockView, Observation,
@@ -99,6 +99,10 @@ impl Store for Faulty {
 
     fn fence_lead(&self) -> Option<Duration> {
         self.inner.fence_lead()
+    }
+
+    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
+        self.inner.recorded(name, token)
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {

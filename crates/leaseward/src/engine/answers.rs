@@ -74,6 +74,12 @@ impl Engine {
                     self.ask_now(&bid);
                 }
             }
+            Push::Lost { name, token, reason } => {
+                let bid = self.table.lock(&name).find(&name, &token).cloned();
+                if let Some(bid) = bid {
+                    self.lose(&bid, reason);
+                }
+            }
             Push::SessionLost => {
                 for bid in self.table.all() {
                     self.lose(&bid, LostReason::SessionEnded);

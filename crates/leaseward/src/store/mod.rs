@@ -25,7 +25,7 @@ pub use view::{
 };
 
 use crate::{
-    Error, ErrorKind, Name,
+    Error, ErrorKind, Name, Token,
     clock::{BoxFuture, Moment},
 };
 
@@ -105,6 +105,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// How far the newest fence runs ahead of the store's clock, if it is known: above zero for long, a rebuilt store
     /// could give out a fence twice.
     fn fence_lead(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The key and the revision at which it was created of a lease that this client holds, where transactions of the
+    /// store can compare them.
+    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
+        let _ = (name, token);
         None
     }
 

@@ -117,6 +117,15 @@ pub enum Push {
         /// The name.
         name: Name,
     },
+    /// A lease is over, though this client's others are not.
+    Lost {
+        /// Its name.
+        name: Name,
+        /// Whose it was.
+        token: Token,
+        /// Why.
+        reason: LostReason,
+    },
     /// The session that carries all leases of this client is over.
     SessionLost,
 }

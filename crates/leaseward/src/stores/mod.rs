@@ -1,5 +1,7 @@
 //! The stores. Each folder uses only the seam, the clock and the value types.
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -15,6 +17,8 @@ use crate::store::Scheme;
 /// One line a store: this is all that adding one touches outside its folder.
 pub(crate) static REGISTRY: &[&Scheme] = &[
     &memory::SCHEME,
+    #[cfg(feature = "etcd")]
+    &etcd::SCHEME,
     #[cfg(feature = "postgres")]
     &postgres::SCHEME,
     #[cfg(feature = "postgres")]

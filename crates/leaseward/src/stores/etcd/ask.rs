@@ -1,0 +1,388 @@
+//! Asking: for one name with a place in its queue, or for one or several at once, all or none.
+
+use std::{sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use super::{
+    client::Client,
+    error,
+    leases::ClassLease,
+    proto::{RequestOp, Response, TxnRequest, TxnResponse},
+    queue::{self, Place, Stand, Until},
+    record::Record,
+    requests::{first_of, is_absent, last_of, none_begins, oldest_first, put, range},
+    scale,
+    submit::in_doubt,
+    table::{Entry, State},
+    watch::Order,
+};
+use crate::{
+    Error, Fence, LostReason, Mode,
+    clock::Moment,
+    store::{self, Answer, Ask, Grant, IfBusy, Reply, Standing, capacity_error, timing::place_ttl},
+};
+
+/// What an ask has of one name.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) key: Vec<u8>,
+    pub(super) room: Vec<u8>,
+}
+
+/// An ask under way.
+pub(super) struct Asking {
+    pub(super) parts: SmallVec<[Part; 1]>,
+    lease: Arc<ClassLease>,
+    record: Record,
+    if_busy: IfBusy,
+}
+
+impl Asking {
+    pub(super) fn txn(&self) -> TxnRequest {
+        match self.if_busy {
+            IfBusy::Queue => self.joins(&self.parts[0]),
+            IfBusy::Tell => TxnRequest {
+                compare: self.parts.iter().map(|part| none_begins(&part.room)).collect(),
+                success: self.parts.iter().map(|part| self.put(part)).collect(),
+                failure: self.parts.iter().map(|part| range(oldest_first(&part.room))).collect(),
+            },
+        }
+    }
+
+    /// Takes a place, unless there is one; then looks at the queue.
+    pub(super) fn joins(&self, part: &Part) -> TxnRequest {
+        let look = range(oldest_first(&part.room));
+        let looks = match self.record.mode() {
+            // The last of all waits for whoever is just before it, and wants to know who is the first.
+            Mode::Exclusive => {
+                vec![range(first_of(&part.room, 1)), range(last_of(&part.room, 2))]
+            }
+            Mode::Shared | Mode::Permit { .. } => vec![look.clone()],
+        };
+        TxnRequest {
+            compare: vec![is_absent(&part.key)],
+            success: std::iter::once(self.put(part)).chain(looks).collect(),
+            failure: vec![look],
+        }
+    }
+
+    fn put(&self, part: &Part) -> RequestOp {
+        put(&part.key, self.record.write(), self.lease.id)
+    }
+}
+
+/// From where fences are counted, and the revision of the answer.
+pub(super) type At = (i64, i64);
+
+impl Client {
+    /// Prepares an ask, or answers it at once.
+    pub(super) async fn begin_ask(&self, ask: &Ask) -> Result<Asking, Answer> {
+        let now = self.clock.now();
+        let parts: SmallVec<[Part; 1]> = ask
+            .names
+            .iter()
+            .map(|name| Part { key: self.keys.place(name, &ask.token), room: self.keys.room(name) })
+            .collect();
+        if let Some(answer) = self.known(&parts[0].key, now) {
+            return Err(answer);
+        }
+        let lease = self.lease_for(&parts[0].key, ask.ttl).await.map_err(Err)?;
+        let wall = self.clock.wall_us();
+        let record = Record::new(&ask.token, ask.mode, ask.ttl, wall, ask.value.as_ref());
+        for (part, name) in parts.iter().zip(&ask.names) {
+            let mut table = self.table.lock();
+            // Before anything is sent: what may be in etcd is known here, and does not outlive its time.
+            if let Some(entry) = table.get_mut(&part.key) {
+                entry.block = entry.block.max(ask.block);
+            } else {
+                let entry = Entry {
+                    name: name.clone(),
+                    token: ask.token.clone(),
+                    mode: ask.mode,
+                    ttl: ask.ttl,
+                    expires: now + in_doubt(ask),
+                    lease: lease.clone(),
+                    create: 0,
+                    block: ask.block,
+                    slot: None,
+                    state: State::Asked,
+                };
+                table.insert(part.key.clone(), entry);
+            }
+        }
+        self.look_by(now + in_doubt(ask));
+        Ok(Asking { parts, lease, record, if_busy: ask.if_busy })
+    }
+
+    /// The lease that carries a key already, if it will do; else the one for this TTL.
+    async fn lease_for(&self, key: &[u8], ttl: Duration) -> Result<Arc<ClassLease>, Error> {
+        let carrying = self.table.lock().get(key).map(|entry| entry.lease.clone());
+        if let Some(lease) = carrying.filter(|lease| lease.carries(ttl))
+            && (lease.is_fresh(self.clock.now())
+                || self.leases.refresh(&self.link, &*self.clock, &lease).await?)
+        {
+            return Ok(lease);
+        }
+        self.leases.for_ttl(&self.link, &*self.clock, ttl).await
+    }
+
+    /// What needs no asking: a token that has ended.
+    fn known(&self, key: &[u8], now: Moment) -> Option<Answer> {
+        let mut table = self.table.lock();
+        let entry = table.get_mut(key)?;
+        if entry.expires <= now && !matches!(entry.state, State::Ended(_)) {
+            entry.state = State::Ended(LostReason::Expired);
+        }
+        match &entry.state {
+            State::Ended(reason) => {
+                let reason = *reason;
+                // The keeper deletes what may be left of it.
+                table.ends_at(key, now);
+                drop(table);
+                self.look_by(now);
+                Some(Ok(Reply::Gone(reason)))
+            }
+            State::Asked | State::Queued { .. } | State::Held { .. } => None,
+        }
+    }
+
+    /// Whether a token has its place already: then a look at it is all that asking again takes.
+    pub(super) fn has_place(&self, ask: &Ask) -> bool {
+        let key = self.keys.place(&ask.names[0], &ask.token);
+        let now = self.clock.now();
+        let table = self.table.lock();
+        ask.if_busy == IfBusy::Queue
+            && table.get(&key).is_some_and(|entry| {
+                matches!(entry.state, State::Queued { .. })
+                    && entry.expires > now
+                    && !entry.lease.is_dead()
+            })
+    }
+
+    /// Looks at places that their owners ask for again, all together, and keeps them.
+    pub(super) async fn keep_places(&self, asks: &[(usize, &Ask)], answers: &mut [Option<Answer>]) {
+        let keys: Vec<_> =
+            asks.iter().map(|(_, ask)| self.keys.place(&ask.names[0], &ask.token)).collect();
+        let now = self.clock.now();
+        for ((_, ask), key) in asks.iter().zip(&keys) {
+            let mut table = self.table.lock();
+            if let Some(entry) = table.get_mut(key) {
+                entry.block = entry.block.max(ask.block);
+            }
+            table.lengthen(key, now + place_ttl(ask.ttl));
+        }
+        let looked = match keys.is_empty() {
+            true => Ok(()),
+            false => self.look_again(&keys).await,
+        };
+        for ((place, ask), key) in asks.iter().zip(&keys) {
+            answers[*place] = Some(match &looked {
+                Ok(()) => self.as_known(ask, key, now),
+                Err(error) => Err(error.duplicate()),
+            });
+        }
+    }
+
+    /// What is known of a token that has just been looked at.
+    fn as_known(&self, ask: &Ask, key: &[u8], now: Moment) -> Answer {
+        let mut table = self.table.lock();
+        let Some(entry) = table.get(key) else { return Ok(Reply::Gone(LostReason::NotOurs)) };
+        match &entry.state {
+            State::Queued { last_fence, standing } => {
+                let (last_fence, standing) = (*last_fence, standing.clone());
+                Ok(Reply::Queued(store::Place { last_fence, standing }))
+            }
+            State::Held { fence } => {
+                let from = entry.lease.counts_from(now, ask.ttl);
+                let grant = Grant {
+                    blocks: smallvec::smallvec![scale::block(*fence, entry.block)],
+                    slot: entry.slot,
+                    ttl: ask.ttl,
+                    evidence: entry.lease.evidence(now, ask.ttl),
+                    waiters: 0,
+                };
+                table.lengthen(key, from + ask.ttl);
+                Ok(Reply::Granted(grant))
+            }
+            State::Ended(reason) => Ok(Reply::Gone(*reason)),
+            State::Asked => Err(error::unexpected()),
+        }
+    }
+
+    /// Reads what etcd said to an ask.
+    pub(super) async fn asked(
+        &self,
+        asking: Asking,
+        ask: &Ask,
+        part: TxnResponse,
+        at: At,
+        now: Moment,
+    ) -> Answer {
+        let succeeded = part.succeeded;
+        let ranges: Vec<_> = part
+            .responses
+            .into_iter()
+            .filter_map(|part| match part.response {
+                Some(Response::Range(range)) => Some(range),
+                _ => None,
+            })
+            .collect();
+        match asking.if_busy {
+            IfBusy::Queue if ranges.is_empty() => Err(error::unexpected()),
+            IfBusy::Queue => {
+                let count = ranges[0].count;
+                let places = queue::read(ranges.into_iter().flat_map(|range| range.kvs).collect());
+                // Of a place just made all others are before it, also those that were not read.
+                let before = succeeded.then(|| usize::try_from(count - 1).unwrap_or(0));
+                self.placed(&asking, ask, &places, before, at, now).await
+            }
+            // All were free, and all keys were made at this revision.
+            IfBusy::Tell if succeeded => self.grant(&asking, ask, at.0, |_| at.1, now, 0).await,
+            IfBusy::Tell => {
+                let rooms: Vec<_> =
+                    ranges.into_iter().map(|range| queue::read(range.kvs)).collect();
+                self.tried(&asking, ask, &rooms, at, now).await
+            }
+        }
+    }
+
+    async fn placed(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        places: &[Place],
+        before: Option<usize>,
+        at: At,
+        now: Moment,
+    ) -> Answer {
+        let part = &asking.parts[0];
+        let own = places.iter().find(|place| place.key == part.key);
+        if let Some(answer) = self.unusable(asking, ask, own, places).await {
+            return answer;
+        }
+        let create = own.map_or(0, |own| own.create);
+        let behind = places.iter().filter(|place| place.create > create).count();
+        match queue::stand(places, &part.key) {
+            Stand::Missing => Err(error::unexpected()),
+            Stand::Holds => {
+                let waiters = u32::try_from(behind).unwrap_or(u32::MAX);
+                self.grant(asking, ask, at.0, |_| create, now, waiters).await
+            }
+            Stand::Waits { until, ahead } => {
+                let holding = queue::holders(places);
+                let ahead = before.map_or(ahead, |before| before.saturating_sub(holding));
+                let newest = holding.checked_sub(1).and_then(|last| places.get(last));
+                let place = store::Place {
+                    last_fence: newest.map_or(Fence::ZERO, |last| scale::fence(at.0, last.create)),
+                    standing: standing(places, ahead),
+                };
+                self.wait(part, ask, create, &place, until, at.1, now);
+                Ok(Reply::Queued(place))
+            }
+        }
+    }
+
+    /// Enters a place in a queue, and has what is in its way watched.
+    #[allow(clippy::too_many_arguments)] // all of one place
+    fn wait(
+        &self,
+        part: &Part,
+        ask: &Ask,
+        create: i64,
+        place: &store::Place,
+        until: Until,
+        revision: i64,
+        now: Moment,
+    ) {
+        let mut table = self.table.lock();
+        let Some(entry) = table.get_mut(&part.key) else { return };
+        if matches!(entry.state, State::Ended(_) | State::Held { .. }) {
+            return;
+        }
+        entry.create = create;
+        entry.state =
+            State::Queued { last_fence: place.last_fence, standing: place.standing.clone() };
+        table.lengthen(&part.key, now + place_ttl(ask.ttl));
+        drop(table);
+        let (own, room) = (part.key.clone(), part.room.clone());
+        self.order(Order::Watch { own, room, until, from: revision + 1 });
+    }
+
+    /// Why our own key is not what it should be, if it is not.
+    pub(super) async fn unusable(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        own: Option<&Place>,
+        places: &[Place],
+    ) -> Option<Answer> {
+        let own = own?;
+        if own.record.as_ref().is_some_and(|record| record.broken) {
+            return Some(Ok(Reply::Gone(LostReason::Broken)));
+        }
+        let before: Vec<_> =
+            places.iter().filter(|place| place.create < own.create).cloned().collect();
+        if let Some(capacity) = queue::other_capacity(&before, ask.mode) {
+            self.undo(asking).await;
+            return Some(Err(capacity_error(&ask.names[0], capacity)));
+        }
+        // Left from a lease that we gave up: nobody keeps it alive.
+        if own.lease != asking.lease.id {
+            self.undo(asking).await;
+            return Some(Ok(Reply::Gone(LostReason::SessionEnded)));
+        }
+        None
+    }
+
+    /// It is ours, each name with the fences of its create revision.
+    pub(super) async fn grant(
+        &self,
+        asking: &Asking,
+        ask: &Ask,
+        base: i64,
+        created: impl Fn(usize) -> i64,
+        now: Moment,
+        waiters: u32,
+    ) -> Answer {
+        let mut slot = None;
+        for (which, part) in asking.parts.iter().enumerate() {
+            if let Mode::Permit { capacity } = ask.mode {
+                let name = &ask.names[which];
+                let claimed = self.claim_slot(name, &part.key, capacity).await;
+                slot = slot.or(claimed?);
+            }
+        }
+        let from = asking.lease.counts_from(now, ask.ttl);
+        let mut blocks = SmallVec::new();
+        let mut table = self.table.lock();
+        for (which, part) in asking.parts.iter().enumerate() {
+            let fence = scale::fence(base, created(which));
+            // Released meanwhile, or lost with its lease.
+            let Some(entry) = table.get_mut(&part.key) else {
+                blocks.push(scale::block(fence, ask.block));
+                continue;
+            };
+            blocks.push(scale::block(fence, entry.block));
+            if let State::Ended(reason) = entry.state {
+                return Ok(Reply::Gone(reason));
+            }
+            entry.create = created(which);
+            entry.slot = slot;
+            entry.state = State::Held { fence };
+            table.lengthen(&part.key, from + ask.ttl);
+        }
+        drop(table);
+        let evidence = asking.lease.evidence(now, ask.ttl);
+        Ok(Reply::Granted(Grant { blocks, slot, ttl: ask.ttl, evidence, waiters }))
+    }
+}
+
+/// Who is in the way of somebody.
+pub(super) fn standing(places: &[Place], ahead: usize) -> Standing {
+    Standing {
+        holder: places.first().map(Place::holder),
+        free_in: None,
+        ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+    }
+}

@@ -1,0 +1,124 @@
+//! The seam's side of it.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{client::Client, config::Config, guarantee, leases};
+use crate::{
+    Error, Name, Token,
+    clock::BoxFuture,
+    lease::TTL_MAX,
+    store::{
+        Answer, Batch, Blocks, Break, Broken, Capability, Finding, Guarantee, LeaseKind, LockView,
+        OpenContext, PushSink, Query, Reach, Store, StoreUrl, Waiting,
+    },
+};
+
+/// Batches in flight: etcd gathers what comes at once into one write of its own.
+const LANES: usize = 8;
+
+/// One client of an etcd cluster.
+pub struct Etcd {
+    client: Arc<Client>,
+    capability: Capability,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd").field("config", &self.client.link.config).finish_non_exhaustive()
+    }
+}
+
+impl Etcd {
+    /// Connects to what a URL says.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: all that is written is where fences are counted from, as a whole or not at all.
+    pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
+        let client = Client::open(Config::from_url(url)?, &context).await?;
+        let mut capability = Capability::full(Reach::Network);
+        capability.lease = LeaseKind::Session;
+        capability.waiting = Waiting::OwnPlace;
+        capability.ttl = leases::SHORTEST..=TTL_MAX;
+        // Both need a key that outlives the lease it came with.
+        capability.min_hold = false;
+        capability.lock_delay = false;
+        capability.why_not = Some("a lock in etcd ends with its key, and nothing stays behind");
+        capability.blocks = Blocks::AtGrant;
+        capability.lanes = LANES;
+        capability.batch_max = super::plan::ROUND_MAX;
+        capability.gathers = true;
+        Ok(Self { client, capability })
+    }
+}
+
+impl Store for Etcd {
+    fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        guarantee::of()
+    }
+
+    fn location(&self) -> String {
+        self.client.link.config.location()
+    }
+
+    fn start(&self, sink: PushSink) {
+        self.client.start(sink);
+    }
+
+    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+        Box::pin(self.client.clone().submit(batch))
+    }
+
+    fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move { client.inspect(&query).await })
+    }
+
+    fn break_lease(&self, order: Break) -> BoxFuture<'static, Result<Broken, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move { client.break_lease(&order).await })
+    }
+
+    fn ping(&self) -> BoxFuture<'static, Result<Duration, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let begun = Instant::now();
+            client.scale.settle(&client.link, &client.keys, &*client.clock).await?;
+            Ok(begun.elapsed())
+        })
+    }
+
+    fn diagnose(&self) -> BoxFuture<'static, Result<Vec<Finding>, Error>> {
+        let client = self.client.clone();
+        Box::pin(async move { client.diagnose().await })
+    }
+
+    fn fence_lead(&self) -> Option<Duration> {
+        let newest = self.client.scale.newest()?;
+        Some(Duration::from_micros(newest.get().saturating_sub(self.client.clock.wall_us())))
+    }
+
+    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
+        let key = self.client.keys.place(name, token);
+        let create = self.client.table.lock().get(&key).map(|entry| entry.create)?;
+        Some((key, create))
+    }
+
+    fn close(&self) -> BoxFuture<'static, ()> {
+        let client = self.client.clone();
+        Box::pin(async move { client.close().await })
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.client.end();
+    }
+}

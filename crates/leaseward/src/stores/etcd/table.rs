@@ -1,0 +1,119 @@
+//! What this process has in etcd, or may have: every token it has asked for and not seen the end of.
+//!
+//! etcd's leases end with the process; a token of a living process that is not renewed ends here, and its key is deleted.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use super::leases::ClassLease;
+use crate::{Fence, LostReason, Mode, Name, Token, clock::Moment, store::Standing};
+
+/// How a token stands, as far as is known.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// Asked for, not answered: its key may or may not be there.
+    Asked,
+    Queued {
+        last_fence: Fence,
+        standing: Standing,
+    },
+    Held {
+        fence: Fence,
+    },
+    /// Lost, and its owner does not know yet.
+    Ended(LostReason),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) name: Name,
+    pub(super) token: Token,
+    pub(super) mode: Mode,
+    pub(super) ttl: Duration,
+    /// When it ends if nobody asks for it or renews it.
+    pub(super) expires: Moment,
+    pub(super) lease: Arc<ClassLease>,
+    /// Zero until it is known.
+    pub(super) create: i64,
+    /// How many fences it was asked for with; never fewer later, so that a grant told twice is the same.
+    pub(super) block: u32,
+    pub(super) slot: Option<u32>,
+    pub(super) state: State,
+}
+
+#[derive(Default)]
+pub(super) struct Table {
+    entries: HashMap<Vec<u8>, Entry>,
+    /// Nothing ends before this; it may be too early.
+    earliest: Option<Moment>,
+}
+
+impl Table {
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        self.entries.get_mut(key)
+    }
+
+    /// Whoever inserts has the keeper look by its end.
+    pub(super) fn insert(&mut self, key: Vec<u8>, entry: Entry) {
+        self.entries.insert(key, entry);
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+        self.entries.remove(key)
+    }
+
+    /// Moves an end, never to an earlier moment.
+    pub(super) fn lengthen(&mut self, key: &[u8], until: Moment) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.expires = entry.expires.max(until);
+        }
+    }
+
+    /// Sets an end, also an earlier one; whoever does has the keeper look by then.
+    pub(super) fn ends_at(&mut self, key: &[u8], at: Moment) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.expires = at;
+        }
+    }
+
+    /// The keys whose time is over, and when to look again.
+    pub(super) fn expired(&mut self, now: Moment) -> Vec<Vec<u8>> {
+        if self.earliest.is_none_or(|earliest| now < earliest) {
+            return Vec::new();
+        }
+        let over = self.entries.iter().filter(|(_, entry)| entry.expires <= now);
+        let over: Vec<_> = over.map(|(key, _)| key.clone()).collect();
+        let alive = self.entries.values().map(|entry| entry.expires).filter(|at| *at > now);
+        self.earliest = alive.min();
+        over
+    }
+
+    /// When something may have expired.
+    pub(super) fn next_end(&self) -> Moment {
+        self.earliest.unwrap_or(Moment::NEVER)
+    }
+
+    pub(super) fn uses(&self, lease: &Arc<ClassLease>) -> bool {
+        self.entries.values().any(|entry| Arc::ptr_eq(&entry.lease, lease))
+    }
+
+    /// What a lease carries.
+    pub(super) fn of_lease(&self, lease: &Arc<ClassLease>) -> Vec<Vec<u8>> {
+        let carried = self.entries.iter().filter(|(_, entry)| Arc::ptr_eq(&entry.lease, lease));
+        carried.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The places in queues.
+    pub(super) fn waiting(&self) -> Vec<Vec<u8>> {
+        let waits = |entry: &Entry| matches!(entry.state, State::Queued { .. });
+        self.entries.iter().filter(|(_, entry)| waits(entry)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Looks again by this moment at the latest.
+    pub(super) fn ends(&mut self, at: Moment) {
+        self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+    }
+}
