@@ -15,6 +15,7 @@ mod redis;
 mod sentinels;
 mod skew;
 mod wait;
+mod zookeeper;
 
 pub use certificates::{Certificates, certificates};
 pub use cluster::{Cluster, Migration};
@@ -24,3 +25,4 @@ pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
 pub use sentinels::Sentinels;
 pub use skew::Skew;
 pub use wait::{PATIENCE, eventually};
+pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};
