@@ -96,8 +96,10 @@ impl Bounds {
     /// word of it.
     fn needed(&self, ttl: Duration) -> Duration {
         let base = ttl + self.tick();
-        let needed = base + base / (BEATS - 1) + Duration::from_millis(1);
-        needed.clamp(self.shortest, self.longest)
+        let needed = base + base / (BEATS - 1);
+        // In whole milliseconds, as the server is told.
+        let needed_ms = u64::try_from(needed.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+        Duration::from_millis(needed_ms).clamp(self.shortest, self.longest)
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn start(client: &Arc<Client>) {
 
 async fn keep(client: Weak<Client>) {
     let mut idle = HashMap::new();
-    let mut again = Moment::NEVER;
+    let mut again = Moment::from_nanos(0);
     loop {
         let Some(this) = client.upgrade() else { return };
         if this.is_closed() {

@@ -139,6 +139,9 @@ impl Session {
     /// Sends requests together; an answer for each, in their order.
     pub(super) async fn fly(&self, requests: Vec<Request>) -> Vec<Answered> {
         let count = requests.len();
+        if count == 0 {
+            return Vec::new();
+        }
         let (tell, told) = oneshot::channel();
         let flight = Flight { requests, tell, asked: self.clock.now() };
         let fault = if self.orders.send(Order::Send(flight)).is_ok() {

@@ -1,6 +1,6 @@
 //! Asking for several names at once: all or none.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     client::Client,
@@ -12,7 +12,7 @@ use super::{
     wire::{Body, Code, Kind, Part, Request},
 };
 use crate::{
-    Error, LostReason,
+    Error, Fence, LostReason,
     clock::Moment,
     store::{Answer, Ask, Reply, timing},
 };
@@ -129,15 +129,15 @@ impl Client {
             Some(Err(fault)) => return Err(self.failed(fault, true)),
             Some(Ok(_)) | None => return Err(super::error::unexpected(&self.at())),
         };
-        for ((sits, (path, stat)), name) in sits.iter_mut().zip(created).zip(&ask.names) {
+        for ((sits, path), name) in sits.iter_mut().zip(&created).zip(&ask.names) {
             self.note_known(name, true);
             **sits = Sits::At(Seat {
                 session: session.clone(),
                 node: path.rsplit('/').next().unwrap_or_default().to_owned(),
-                version: stat.version,
+                version: 0,
                 record: record.clone(),
                 mode: ask.mode,
-                fence: self.fences.of(stat.czxid),
+                fence: Fence::ZERO,
                 end: now + timing::place_ttl(ask.ttl),
                 state: State::Waits(None),
             });
@@ -145,18 +145,48 @@ impl Client {
         let queues: Result<Vec<Queue>, Error> =
             answers.take(looks).map(|answer| self.queue_in(Some(answer))).collect();
         let queues = queues.map_err(|_| self.failed(Fault::Cut, true))?;
-        self.take_all(desks, sits, ask, queues, now).await.map(Some)
+        let answer = self.take_all(desks, sits, queues).await?;
+        if answer.is_some() {
+            return Ok(answer);
+        }
+        self.number(sits, session, &created, ask.ttl).await?;
+        Ok(Some(self.granted_all(sits, ask, now)))
     }
 
-    /// Takes all if all can be had, else leaves all.
+    /// A transaction's answer does not say which transaction it was: the nodes do.
+    async fn number(
+        &self,
+        sits: &mut [Sitting<'_>],
+        session: &Arc<Session>,
+        created: &[String],
+        ttl: Duration,
+    ) -> Result<(), Error> {
+        let gets = created.iter().map(|path| Request::Get { path: path.clone(), watch: false });
+        let answers = session.fly(gets.collect()).await;
+        for (sits, answer) in sits.iter_mut().zip(answers) {
+            match (&mut **sits, answer) {
+                (Sits::At(seat), Ok(Body::Data { stat, .. })) => {
+                    (seat.fence, seat.version) = (self.fences.of(stat.czxid), stat.version);
+                }
+                // It is there, but its answer was lost: whoever asks again finds it.
+                (_, Err(fault)) => {
+                    let until = self.now() + timing::place_ttl(ttl);
+                    **sits = Sits::Unsure { session: session.clone(), until };
+                    return Err(self.failed(fault, true));
+                }
+                (_, Ok(_)) => return Err(super::error::unexpected(&self.at())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all if all can be had, else leaves all and says why.
     async fn take_all(
         &self,
         desks: &[Arc<Desk>],
         sits: &mut [Sitting<'_>],
-        ask: &Ask,
         queues: Vec<Queue>,
-        now: Moment,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Option<Answer>, Error> {
         for ((desk, sits), queue) in desks.iter().zip(sits.iter_mut()).zip(queues) {
             let holds = match &**sits {
                 Sits::At(seat) => queue.stand(&seat.node) == Stand::Holds,
@@ -170,9 +200,9 @@ impl Client {
             sits.iter().all(|sits| matches!(&**sits, Sits::At(seat) if seat.state == State::Holds));
         if !all {
             self.undo(desks, sits).await?;
-            return Ok(Ok(Reply::Busy(Default::default())));
+            return Ok(Some(Ok(Reply::Busy(Default::default()))));
         }
-        Ok(self.granted_all(sits, ask, now))
+        Ok(None)
     }
 
     fn granted_all(&self, sits: &mut [Sitting<'_>], ask: &Ask, now: Moment) -> Answer {

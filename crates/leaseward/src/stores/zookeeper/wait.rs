@@ -210,24 +210,22 @@ impl Client {
         if seat.session.is_over() || self.now() >= seat.end {
             return None;
         }
-        let is_sure = kind == Some(EventKind::Deleted)
-            && matches!(watched, Some(Watch::Node { is_last: true, .. }));
-        let turn = if is_sure && !matches!(seat.mode, Mode::Permit { .. }) {
-            // Nobody can have come in between: it is our turn, if our own node is still there.
-            match self.confirm(desk, seat).await {
-                Ok(Ok(())) => {
-                    seat.state = State::Holds;
-                    Turn::Holds
+        let turn = match watched {
+            // The last one in the way: nobody can have come in between.
+            Some(Watch::Node { node, is_last: true }) if kind == Some(EventKind::Deleted) => {
+                match self.has_gone(desk, seat, &node).await.ok()? {
+                    Some(Ok(())) => {
+                        seat.state = State::Holds;
+                        Turn::Holds
+                    }
+                    Some(Err(_)) => {
+                        *sits = Sits::Nowhere;
+                        Turn::Gone
+                    }
+                    None => return None,
                 }
-                Ok(Err(_)) => {
-                    *sits = Sits::Nowhere;
-                    Turn::Gone
-                }
-                // Its next refresh looks again.
-                Err(_) => return None,
             }
-        } else {
-            self.advance(desk, sits, None).await.ok()?
+            _ => self.advance(desk, sits, None).await.ok()?,
         };
         match (turn, sits) {
             (Turn::Holds, Sits::At(seat)) => {
@@ -245,15 +243,51 @@ impl Client {
         }
     }
 
+    /// Whether the one in the way has gone, and our own node is still there. `None` if it has not: a lease that moves to
+    /// another session is a node that goes and comes back at once; it is watched again.
+    async fn has_gone(
+        &self,
+        desk: &Desk,
+        seat: &mut Seat,
+        node: &str,
+    ) -> Result<Option<Result<(), LostReason>>, Error> {
+        let path = format!("{}/{node}", self.folder(&desk.name));
+        self.desks.watch(seat.session.id, &path, desk);
+        let again = Request::Get { path: path.clone(), watch: true };
+        let mut answers = seat.session.fly(self.confirming(desk, seat, Some(again))).await;
+        match answers.pop() {
+            Some(Err(Fault::Refused(Code::NoNode))) => {
+                self.desks.unwatch(seat.session.id, &path, desk);
+                self.confirmed(seat, answers).map(Some)
+            }
+            Some(Ok(_)) => Ok(None),
+            Some(Err(fault)) => Err(self.failed(fault, false)),
+            None => Err(super::error::unexpected(&self.at())),
+        }
+    }
+
+    fn confirming(&self, desk: &Desk, seat: &Seat, more: Option<Request>) -> Vec<Request> {
+        let path = format!("{}/{}", self.folder(&desk.name), seat.node);
+        let own = [Request::Sync, Request::Get { path, watch: false }];
+        own.into_iter().chain(more).collect()
+    }
+
     /// Whether a node is still there and ours, as the leader knows it.
     pub(super) async fn confirm(
         &self,
         desk: &Desk,
         seat: &mut Seat,
     ) -> Result<Result<(), LostReason>, Error> {
-        let path = format!("{}/{}", self.folder(&desk.name), seat.node);
-        let get = Request::Get { path, watch: false };
-        let mut answers = seat.session.fly(vec![Request::Sync, get]).await.into_iter();
+        let answers = seat.session.fly(self.confirming(desk, seat, None)).await;
+        self.confirmed(seat, answers)
+    }
+
+    fn confirmed(
+        &self,
+        seat: &mut Seat,
+        answers: Vec<super::session::Answered>,
+    ) -> Result<Result<(), LostReason>, Error> {
+        let mut answers = answers.into_iter();
         if let Some(Err(fault)) = answers.next() {
             return Err(self.failed(fault, false));
         }

@@ -44,8 +44,8 @@ pub(in super::super) enum Body {
     Acl {
         is_open: bool,
     },
-    /// All of it was done; what was created, in its order.
-    Transaction(Vec<(String, Stat)>),
+    /// All of it was done; what was created, in its order. What the server says of those nodes is empty.
+    Transaction(Vec<String>),
 }
 
 /// The answer to the first message of a connection.
@@ -148,9 +148,10 @@ fn transaction(from: &mut Reader<'_>) -> Result<Result<Body, Code>, Malformed> {
             break;
         }
         if operation == create {
-            created.push((from.text()?, Stat::default()));
+            created.push(from.text()?);
         } else if operation == create2 {
-            created.push((from.text()?, stat(from)?));
+            created.push(from.text()?);
+            stat(from)?;
         } else if operation == set {
             stat(from)?;
         } else if operation == -1 {
