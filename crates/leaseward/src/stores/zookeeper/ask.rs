@@ -48,12 +48,12 @@ impl Client {
                 let ttl = ask.ttl;
                 match self.confirm(desk, seat).await? {
                     Ok(()) if self.is_enough(&seat.session, ttl) => {
-                        seat.end = seat.end.max(now + ttl);
+                        seat.keep(now, ttl);
                         Ok(Reply::Granted(self.grant(seat, ttl)))
                     }
                     Ok(()) => {
                         let ttl = first_ttl(ttl);
-                        seat.end = seat.end.max(now + ttl);
+                        seat.keep(now, ttl);
                         Ok(Reply::Granted(self.grant(seat, ttl)))
                     }
                     Err(reason) => {
@@ -94,7 +94,7 @@ impl Client {
         if let Sits::Unsure { session, .. } = sits {
             let session = session.clone();
             *sits = match self.find_own(desk, &session).await? {
-                Some(seat) => Sits::At(seat),
+                Some(seat) => Sits::At(Box::new(seat)),
                 None => Sits::Nowhere,
             };
         }
@@ -125,6 +125,7 @@ impl Client {
                     record,
                     mode: found.mode,
                     end: self.now() + timing::place_ttl(ttl),
+                    ttl,
                     state,
                 }))
             }
@@ -157,7 +158,8 @@ impl Client {
                 Ok(_) => return Err(error::unexpected(&self.at())),
             };
             self.note_known(&desk.name, true);
-            *sits = Sits::At(self.seated(ask, &session, &path, stat, record, now));
+            let seat = self.seated(ask, &session, &path, stat, record, now);
+            *sits = Sits::At(Box::new(seat));
             let Ok(queue) = self.queue_in(Some(children)) else {
                 return Err(self.failed(Fault::Cut, true));
             };
@@ -221,6 +223,7 @@ impl Client {
             mode: ask.mode,
             fence: self.fences.of(stat.czxid),
             end: now + timing::place_ttl(ask.ttl),
+            ttl: ask.ttl,
             state: State::Waits(None),
         }
     }
@@ -259,7 +262,7 @@ impl Client {
                 let Sits::At(seat) = sits else { return Ok(Reply::Gone(LostReason::NotOurs)) };
                 let short = is_moved && !self.is_enough(&seat.session, ttl);
                 let ttl = if short { first_ttl(ttl) } else { ttl };
-                seat.end = self.now() + ttl;
+                seat.keep(self.now(), ttl);
                 Ok(Reply::Granted(self.grant(seat, ttl)))
             }
             super::wait::Turn::Waits(place) => Ok(Reply::Queued(*place)),

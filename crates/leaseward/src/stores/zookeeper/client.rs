@@ -282,7 +282,7 @@ impl Client {
     ) {
         let watched = desk.clone();
         self.desks.settle(desk, sits);
-        self.keep_by(watched.end());
+        self.keep_by(watched.due());
     }
 
     pub(super) fn is_closed(&self) -> bool {

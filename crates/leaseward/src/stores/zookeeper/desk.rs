@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -19,8 +20,8 @@ pub(super) struct Desk {
     pub(super) name: Name,
     pub(super) token: Token,
     pub(super) sits: tokio::sync::Mutex<Sits>,
-    /// When it ends unless it is heard of, in nanoseconds.
-    end: AtomicU64,
+    /// When it has to be looked after, in nanoseconds.
+    due: AtomicU64,
     /// The session that its node is owned by; zero for none.
     session: AtomicI64,
 }
@@ -35,7 +36,7 @@ pub(super) enum Sits {
         session: Arc<Session>,
         until: Moment,
     },
-    At(Seat),
+    At(Box<Seat>),
 }
 
 #[derive(Clone, Debug)]
@@ -48,7 +49,25 @@ pub(super) struct Seat {
     pub(super) mode: Mode,
     pub(super) fence: Fence,
     pub(super) end: Moment,
+    /// How long it lasts from when it was last kept.
+    pub(super) ttl: Duration,
     pub(super) state: State,
+}
+
+impl Seat {
+    /// It was kept: it lasts so long from now, or longer if that was promised.
+    pub(super) fn keep(&mut self, now: Moment, ttl: Duration) {
+        self.end = self.end.max(now + ttl);
+        self.ttl = ttl;
+    }
+
+    /// When it has to be looked after. A lease that is not kept says so in its node after half of its time.
+    pub(super) fn due(&self) -> Moment {
+        match self.state {
+            State::Holds if self.record.ends_ms.is_none() => self.end.before(self.ttl / 2),
+            State::Holds | State::Waits(_) => self.end,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +78,8 @@ pub(super) enum State {
 }
 
 impl Desk {
-    pub(super) fn end(&self) -> Moment {
-        Moment::from_nanos(self.end.load(Ordering::Acquire))
+    pub(super) fn due(&self) -> Moment {
+        Moment::from_nanos(self.due.load(Ordering::Acquire))
     }
 
     pub(super) fn session(&self) -> Option<i64> {
@@ -68,11 +87,13 @@ impl Desk {
     }
 }
 
+type Key = (Name, Token);
+
 #[derive(Debug, Default)]
 pub(super) struct Desks {
-    map: Mutex<HashMap<(Name, Token), Arc<Desk>>>,
+    map: Mutex<HashMap<Key, Arc<Desk>>>,
     /// Who is told when something about a node changes, by session and path.
-    watches: Mutex<HashMap<(i64, String), Vec<(Name, Token)>>>,
+    watches: Mutex<HashMap<(i64, String), Vec<Key>>>,
 }
 
 impl Desks {
@@ -84,7 +105,7 @@ impl Desks {
                 name: name.clone(),
                 token: token.clone(),
                 sits: tokio::sync::Mutex::default(),
-                end: AtomicU64::new(u64::MAX),
+                due: AtomicU64::new(u64::MAX),
                 session: AtomicI64::new(0),
             })
         });
@@ -97,12 +118,12 @@ impl Desks {
 
     /// Ends an operation: what there is to remember is remembered.
     pub(super) fn settle(&self, desk: Arc<Desk>, sits: tokio::sync::MutexGuard<'_, Sits>) {
-        let (end, session) = match &*sits {
+        let (due, session) = match &*sits {
             Sits::Nowhere => (Moment::NEVER, 0),
             Sits::Unsure { session, until } => (*until, session.id),
-            Sits::At(seat) => (seat.end, seat.session.id),
+            Sits::At(seat) => (seat.due(), seat.session.id),
         };
-        desk.end.store(end.as_nanos(), Ordering::Release);
+        desk.due.store(due.as_nanos(), Ordering::Release);
         desk.session.store(session, Ordering::Release);
         let is_empty = matches!(*sits, Sits::Nowhere);
         drop(sits);
@@ -119,18 +140,18 @@ impl Desks {
         self.map.lock().values().cloned().collect()
     }
 
-    /// Those that have ended by now, and when the next one does.
-    pub(super) fn ended(&self, now: Moment) -> (Vec<Arc<Desk>>, Moment) {
+    /// Those that have to be looked after by now, and when the next one has to.
+    pub(super) fn due(&self, now: Moment) -> (Vec<Arc<Desk>>, Moment) {
         let map = self.map.lock();
-        let (mut ended, mut next) = (Vec::new(), Moment::NEVER);
+        let (mut due, mut next) = (Vec::new(), Moment::NEVER);
         for desk in map.values() {
-            if desk.end() <= now {
-                ended.push(desk.clone());
+            if desk.due() <= now {
+                due.push(desk.clone());
             } else {
-                next = next.min(desk.end());
+                next = next.min(desk.due());
             }
         }
-        (ended, next)
+        (due, next)
     }
 
     pub(super) fn watch(&self, session: i64, path: &str, desk: &Desk) {

@@ -137,12 +137,20 @@ impl Client {
                 Mode::Exclusive | Mode::Shared => None,
             },
             ttl: record.as_ref().map_or(Duration::ZERO, Record::ttl),
-            // Only its holder knows when it last kept it: this is how long it lasts at most.
-            remaining: record.as_ref().map(Record::ttl),
+            remaining: record.as_ref().map(|record| self.remaining(record)),
             held: self.age(since_ms.unwrap_or(seen.stat.ctime_ms)),
             value: record.as_ref().and_then(Record::value),
             ending: record.is_some_and(|record| record.broken),
         }
+    }
+
+    /// How long a lease lasts yet: its whole time, unless its holder has said that it does not keep it.
+    fn remaining(&self, record: &Record) -> Duration {
+        let left = |ends_ms: u64| {
+            Duration::from_millis(ends_ms)
+                .saturating_sub(Duration::from_micros(self.ground.clock.wall_us()))
+        };
+        record.ends_ms.map_or(record.ttl(), left)
     }
 
     fn waiting(&self, seen: &Seen) -> WaiterView {

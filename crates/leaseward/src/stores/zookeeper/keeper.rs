@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use super::client::Client;
 use crate::clock::Moment;
 
-/// What could not be ended is tried again after this.
+/// What could not be waiting is tried again after this.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A session that owns nothing is closed after this long, unless it is the only one.
@@ -34,11 +34,11 @@ async fn keep(client: Weak<Client>) {
         }
         this.keeper_due.store(u64::MAX, Ordering::Release);
         let now = this.now();
-        let (ended, next) = this.desks.ended(now);
-        let due = if ended.is_empty() || now < again {
-            next.min(if ended.is_empty() { Moment::NEVER } else { again })
+        let (waiting, next) = this.desks.due(now);
+        let due = if waiting.is_empty() || now < again {
+            next.min(if waiting.is_empty() { Moment::NEVER } else { again })
         } else {
-            join_all(ended.iter().map(|desk| this.end(desk))).await;
+            join_all(waiting.iter().map(|desk| this.look_after(desk))).await;
             again = this.now() + AGAIN;
             again.min(next)
         };

@@ -289,8 +289,10 @@ impl Running {
     }
 }
 
+type Split<'a> = (Result<&'a [u8], wire::Malformed>, &'a [u8]);
+
 /// The first message, and what follows it; `None` if it is not all there yet.
-fn split(bytes: &[u8]) -> Option<(Result<&[u8], wire::Malformed>, &[u8])> {
+fn split(bytes: &[u8]) -> Option<Split<'_>> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     match usize::try_from(u32::from_be_bytes(*len)) {
         Ok(len) if len <= wire::FRAME_MAX => {

@@ -26,6 +26,9 @@ pub(super) struct Record {
     /// Which permit it is, once it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slot: Option<u32>,
+    /// Its holder does not keep it: it ends at this time, in milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ends_ms: Option<u64>,
     /// An operator broke it: it is not renewed any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) broken: bool,

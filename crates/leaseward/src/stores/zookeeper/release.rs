@@ -1,5 +1,7 @@
 //! Giving back a lease, or a place in the line.
 
+use std::time::Duration;
+
 use super::{
     client::Client,
     desk::{Desk, Sits},
@@ -72,21 +74,28 @@ impl Client {
         }
     }
 
-    /// Ends what nobody has kept, as its time has come.
-    pub(super) async fn end(&self, desk: &std::sync::Arc<Desk>) {
+    /// Ends what nobody has kept, as its time has come, and notes what nobody has kept for a while.
+    pub(super) async fn look_after(&self, desk: &std::sync::Arc<Desk>) {
         let mut sits = desk.sits.lock().await;
         let is_due = match &*sits {
             Sits::Nowhere => false,
             Sits::Unsure { until, .. } => self.now() >= *until,
-            Sits::At(seat) => self.now() >= seat.end,
+            Sits::At(seat) => self.now() >= seat.due(),
         };
         if is_due {
-            let outcome = match &*sits {
+            let outcome = match &mut *sits {
                 Sits::Unsure { session, .. } if session.is_over() => {
                     *sits = Sits::Nowhere;
                     Ok(())
                 }
                 Sits::Unsure { .. } => self.clear(desk, &mut sits).await.map(drop),
+                Sits::At(seat) if self.now() < seat.end && !seat.session.is_over() => {
+                    let left = seat.end.since(self.now());
+                    let ends = Duration::from_micros(self.ground.clock.wall_us()) + left;
+                    let ends_ms = u64::try_from(ends.as_millis()).unwrap_or(u64::MAX);
+                    self.note_end(desk, seat, Some(ends_ms)).await;
+                    Ok(())
+                }
                 Sits::At(_) | Sits::Nowhere => self.freshen(desk, &mut sits).await,
             };
             if let Err(why) = outcome {

@@ -45,7 +45,10 @@ impl Client {
                         return Ok(Reply::NotYours(reason));
                     }
                     Ok(()) if self.is_enough(&seat.session, ttl) => {
-                        seat.end = seat.end.max(now + ttl);
+                        seat.keep(now, ttl);
+                        if seat.record.ends_ms.is_some() {
+                            self.note_end(desk, seat, None).await;
+                        }
                         return Ok(renewed(seat, ttl));
                     }
                     Ok(()) => {}
@@ -85,15 +88,16 @@ impl Client {
         record.fence = Some(fence.get());
         record.since_ms = record.since_ms.or(Some(stat.ctime_ms));
         record.set_ttl(ttl);
+        record.ends_ms = None;
         let now = self.now();
         let (parts, version) = self.moving(desk, &found.node, &record, stat);
         match session.ask(Request::Multi(parts)).await {
             Ok(_) => {
                 let (node, mode, end) = (found.node, found.mode, now + ttl);
                 let state = State::Holds;
-                let seat = Seat { session, node, version, record, mode, fence, end, state };
+                let seat = Seat { session, node, version, record, mode, fence, end, ttl, state };
                 let answer = renewed(&seat, ttl);
-                *sits = Sits::At(seat);
+                *sits = Sits::At(Box::new(seat));
                 Ok(answer)
             }
             // Released, broken or moved at the same time.
@@ -107,6 +111,17 @@ impl Client {
             }
             Err(fault) => Err(self.failed(fault, true)),
         }
+    }
+
+    /// Says in a node when its lease ends, or that it is kept again. What comes of it is of no matter: it is only shown.
+    pub(super) async fn note_end(&self, desk: &Desk, seat: &mut Seat, ends_ms: Option<u64>) {
+        let record = Record { ends_ms, ..seat.record.clone() };
+        let path = format!("{}/{}", self.folder(&desk.name), seat.node);
+        let (data, version) = (record.to_data(), Some(seat.version));
+        if seat.session.ask(Request::Set { path, data, version }).await.is_ok() {
+            seat.version = seat.version.wrapping_add(1);
+        }
+        seat.record = record;
     }
 
     /// What moves a node, and its version afterwards: another one than before, by which the old owner, if it ends the lease

@@ -131,7 +131,7 @@ impl Client {
         };
         for ((sits, path), name) in sits.iter_mut().zip(&created).zip(&ask.names) {
             self.note_known(name, true);
-            **sits = Sits::At(Seat {
+            **sits = Sits::At(Box::new(Seat {
                 session: session.clone(),
                 node: path.rsplit('/').next().unwrap_or_default().to_owned(),
                 version: 0,
@@ -139,8 +139,9 @@ impl Client {
                 mode: ask.mode,
                 fence: Fence::ZERO,
                 end: now + timing::place_ttl(ask.ttl),
+                ttl: ask.ttl,
                 state: State::Waits(None),
-            });
+            }));
         }
         let queues: Result<Vec<Queue>, Error> =
             answers.take(looks).map(|answer| self.queue_in(Some(answer))).collect();
@@ -209,7 +210,7 @@ impl Client {
         let mut whole: Option<crate::store::Grant> = None;
         for sits in sits {
             let Sits::At(seat) = &mut **sits else { continue };
-            seat.end = seat.end.max(now + ask.ttl);
+            seat.keep(now, ask.ttl);
             let grant = self.grant(seat, ask.ttl);
             match &mut whole {
                 None => whole = Some(grant),

@@ -230,7 +230,7 @@ impl Client {
         match (turn, sits) {
             (Turn::Holds, Sits::At(seat)) => {
                 let ttl = pushed_ttl(seat.record.ttl());
-                seat.end = self.now() + ttl;
+                seat.keep(self.now(), ttl);
                 let grant = self.grant(seat, ttl);
                 let (name, token) = (desk.name.clone(), desk.token.clone());
                 Some(Push::Granted { name, token, grant })
