@@ -29,6 +29,9 @@ const TOOLS: &[Tool] = &[
     tool("initdb", "postgresql"),
     tool("psql", "postgresql-client"),
     tool("pgbouncer", "pgbouncer"),
+    tool("java", "default-jre-headless"),
+    // No program: the server is a jar, and so is what it needs.
+    Tool { program: "test", package: "zookeeper", proof: &["-f", "/usr/share/java/zookeeper.jar"] },
     // Certificates.
     tool("openssl", "openssl"),
     // What the lock libraries in `peers.rs` run on.

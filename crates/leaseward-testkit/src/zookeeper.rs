@@ -239,6 +239,34 @@ impl ZooKeeper {
         (!text.is_empty()).then_some(text)
     }
 
+    /// Deletes a node that is empty, as anybody may. Does nothing if it is not there.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub fn remove(&self, path: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port(0))).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out can be set");
+        // A session of ten seconds; then `delete`, whatever its version; then its end.
+        let mut connect = vec![0; 4 + 8];
+        connect.extend(10_000_i32.to_be_bytes());
+        connect.extend([0; 8]);
+        connect.extend(16_i32.to_be_bytes());
+        connect.extend([0; 17]);
+        let mut delete =
+            [1_i32, 2, i32::try_from(path.len()).expect("short")].map(i32::to_be_bytes).concat();
+        delete.extend(path.as_bytes());
+        delete.extend((-1_i32).to_be_bytes());
+        let close = [2_i32, -11].map(i32::to_be_bytes).concat();
+        for message in [connect, delete, close] {
+            let len = u32::try_from(message.len()).expect("short").to_be_bytes();
+            stream.write_all(&[&len[..], &message].concat()).expect("it listens");
+            let mut len = [0; 4];
+            stream.read_exact(&mut len).expect("it answers");
+            let len = usize::try_from(u32::from_be_bytes(len)).expect("short");
+            stream.read_exact(&mut vec![0; len]).expect("it answers");
+        }
+    }
+
     /// The port for clients.
     #[must_use]
     pub fn port(&self, at: usize) -> u16 {

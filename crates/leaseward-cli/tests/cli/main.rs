@@ -22,3 +22,4 @@ mod signals;
 mod support;
 mod terminal;
 mod views;
+mod zookeeper;

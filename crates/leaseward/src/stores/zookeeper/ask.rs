@@ -44,7 +44,7 @@ impl Client {
         self.freshen(desk, sits).await?;
         let now = self.now();
         match sits {
-            Sits::At(seat) if seat.state == State::Holds => {
+            Sits::At(seat) if seat.holds() => {
                 let ttl = ask.ttl;
                 match self.confirm(desk, seat).await? {
                     Ok(()) if self.is_enough(&seat.session, ttl) => {
@@ -277,6 +277,11 @@ impl Client {
     /// Asks again about a place.
     async fn look_again(&self, desk: &Desk, sits: &mut Sits, ask: &Ask) -> Answer {
         let Sits::At(seat) = sits else { return Ok(Reply::Gone(LostReason::NotOurs)) };
+        if ask.if_busy == IfBusy::Queue
+            && let Some(place) = self.unchanged(desk, seat).await?
+        {
+            return Ok(Reply::Queued(*place));
+        }
         let queue = self.line_of(&seat.session.clone(), &desk.name).await?;
         if ask.if_busy == IfBusy::Tell {
             return self.placed(desk, sits, ask, queue).await;

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{layout::Watch, record::Record, session::Session};
-use crate::{Fence, Mode, Name, Token, clock::Moment};
+use crate::{Fence, Mode, Name, Token, clock::Moment, store::Standing};
 
 /// A token's place under one name.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ impl Seat {
         self.ttl = ttl;
     }
 
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.state, State::Holds)
+    }
+
     /// When it has to be looked after. A lease that is not kept says so in its node after half of its time.
     pub(super) fn due(&self) -> Moment {
         match self.state {
@@ -70,10 +74,10 @@ impl Seat {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum State {
-    /// It waits for this, if it is watched.
-    Waits(Option<Watch>),
+    /// It waits for this, if it is watched, and was told this of how things stand.
+    Waits(Option<(Watch, Standing)>),
     Holds,
 }
 

@@ -36,7 +36,7 @@ impl Client {
             return Ok(Reply::NotYours(reason));
         }
         match sits {
-            Sits::At(seat) if seat.state == State::Holds => {
+            Sits::At(seat) if seat.holds() => {
                 let now = self.now();
                 match self.confirm(desk, seat).await? {
                     Err(LostReason::Broken) => return Ok(Reply::NotYours(LostReason::Broken)),
@@ -200,7 +200,7 @@ impl Client {
     ) -> Result<bool, Error> {
         let Sits::At(seat) = sits else { return Ok(false) };
         let (session, folder) = (seat.session.clone(), self.folder(&desk.name));
-        if let State::Waits(Some(layout::Watch::Node { node, .. })) = &seat.state {
+        if let State::Waits(Some((layout::Watch::Node { node, .. }, _))) = &seat.state {
             self.desks.unwatch(session.id, &format!("{folder}/{node}"), desk);
         }
         let slot = slot_path(&folder, seat.mode, &seat.record);

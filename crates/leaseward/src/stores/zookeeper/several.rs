@@ -197,8 +197,7 @@ impl Client {
                 break;
             }
         }
-        let all =
-            sits.iter().all(|sits| matches!(&**sits, Sits::At(seat) if seat.state == State::Holds));
+        let all = sits.iter().all(|sits| matches!(&**sits, Sits::At(seat) if seat.holds()));
         if !all {
             self.undo(desks, sits).await?;
             return Ok(Some(Ok(Reply::Busy(Default::default()))));
@@ -226,9 +225,7 @@ impl Client {
         let mut is_whole = true;
         for (desk, sits) in desks.iter().zip(sits.iter_mut()) {
             let lost = match &mut **sits {
-                Sits::At(seat) if seat.state == State::Holds => {
-                    self.confirm(desk, seat).await?.err()
-                }
+                Sits::At(seat) if seat.holds() => self.confirm(desk, seat).await?.err(),
                 Sits::At(_) => {
                     let turn = self.advance(desk, sits, None).await?;
                     (!matches!(turn, Turn::Holds)).then_some(LostReason::NotOurs)

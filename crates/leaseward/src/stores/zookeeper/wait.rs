@@ -171,10 +171,29 @@ impl Client {
             Some(_) => None,
             None => seen,
         };
-        seat.state = State::Waits(Some(blocked.watch.clone()));
         let standing = standing(&blocked, data.as_deref(), blocked.ahead);
-        // Grants are counted from what the session has proved, so no fence has to.
-        Ok(Some(Turn::Waits(Box::new(Place { last_fence: Fence::ZERO, standing }))))
+        seat.state = State::Waits(Some((blocked.watch, standing.clone())));
+        Ok(Some(Turn::Waits(place(standing))))
+    }
+
+    /// Looks whether all is as it was when a place was last looked at: without reading the whole line. `None` if not.
+    pub(super) async fn unchanged(
+        &self,
+        desk: &Desk,
+        seat: &Seat,
+    ) -> Result<Option<Box<Place>>, Error> {
+        let State::Waits(Some((Watch::Node { node, .. }, standing))) = &seat.state else {
+            return Ok(None);
+        };
+        let folder = self.folder(&desk.name);
+        let path = format!("{folder}/{node}");
+        self.desks.watch(seat.session.id, &path, desk);
+        let own = Request::Get { path: format!("{folder}/{}", seat.node), watch: false };
+        let answers = seat.session.fly(vec![own, Request::Get { path, watch: true }]).await;
+        if let Some(Err(fault @ (Fault::Cut | Fault::NotSent))) = answers.last() {
+            return Err(self.failed(*fault, false));
+        }
+        Ok(answers.iter().all(Result::is_ok).then(|| place(standing.clone())))
     }
 
     /// How things stand for somebody who does not wait.
@@ -212,7 +231,7 @@ impl Client {
         }
         let turn = match watched {
             // The last one in the way: nobody can have come in between.
-            Some(Watch::Node { node, is_last: true }) if kind == Some(EventKind::Deleted) => {
+            Some((Watch::Node { node, is_last: true }, _)) if kind == Some(EventKind::Deleted) => {
                 match self.has_gone(desk, seat, &node).await.ok()? {
                     Some(Ok(())) => {
                         seat.state = State::Holds;
@@ -311,6 +330,11 @@ impl Client {
             Some(Ok(_)) | None => return Err(super::error::unexpected(&self.at())),
         })
     }
+}
+
+/// Grants are counted from what the session has proved, so no fence has to be told.
+fn place(standing: Standing) -> Box<Place> {
+    Box::new(Place { last_fence: Fence::ZERO, standing })
 }
 
 fn standing(blocked: &Blocked, data: Option<&[u8]>, ahead: u32) -> Standing {
