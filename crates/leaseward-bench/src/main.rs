@@ -6,6 +6,7 @@
 mod child;
 mod measure;
 mod raw_sqlite;
+mod raw_zookeeper;
 mod redis;
 mod report;
 mod row;

@@ -10,6 +10,7 @@ mod redis;
 mod redlock;
 mod sqlite;
 mod tool;
+mod zookeeper;
 
 use crate::{child::Part, row::Row};
 
@@ -56,6 +57,11 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "advisory",
         what: "PostgreSQL's advisory locks, beside pgbench with the same statements",
         rows: advisory::rows,
+    },
+    Group {
+        name: "zookeeper",
+        what: "ZooKeeper, beside a bare connection with the same requests and kazoo",
+        rows: zookeeper::rows,
     },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];

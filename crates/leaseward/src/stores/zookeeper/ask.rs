@@ -35,8 +35,7 @@ impl Client {
         let desk = self.desks.open(name, &ask.token);
         let mut sits = desk.sits.lock().await;
         let answer = self.ask_at(&desk, &mut sits, ask).await;
-        let settled = desk.clone();
-        self.settle(settled, sits);
+        self.settle(&desk, sits);
         answer
     }
 
@@ -107,18 +106,21 @@ impl Client {
         Ok(())
     }
 
-    /// The node of this token, if there is one of this session.
+    /// The node of this token, if there is one that a session of ours owns.
     async fn find_own(&self, desk: &Desk, session: &Arc<Session>) -> Result<Option<Seat>, Error> {
         let queue = self.line_of(session, &desk.name).await?;
         let Some(found) = queue.find(&desk.token) else { return Ok(None) };
         let path = format!("{}/{}", self.folder(&desk.name), found.node);
         match session.ask(Request::Get { path, watch: false }).await {
-            Ok(Body::Data { data, stat }) if stat.owner == session.id => {
-                let Some(record) = Record::read(&data) else { return Ok(None) };
+            Ok(Body::Data { data, stat }) => {
+                let (Some(record), Some(session)) = (Record::read(&data), self.owner(stat.owner))
+                else {
+                    return Ok(None);
+                };
                 let ttl = record.ttl();
                 let state = if record.slot.is_some() { State::Holds } else { State::Waits(None) };
                 Ok(Some(Seat {
-                    session: session.clone(),
+                    session,
                     node: found.node.clone(),
                     version: stat.version,
                     fence: record.fence_or(self.fences.of(stat.czxid)),

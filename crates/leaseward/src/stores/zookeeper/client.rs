@@ -60,6 +60,15 @@ impl std::fmt::Debug for Sink {
     }
 }
 
+/// Ends a session that nobody came to use.
+struct Unused<'a>(&'a Session);
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        self.0.close(true);
+    }
+}
+
 /// How long sessions may last, by the servers' settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -174,10 +183,10 @@ impl Client {
             return Ok(session);
         }
         let session = Session::open(&self.ground, needed, self.bounds.tick()).await?;
-        if let Err(error) = self.fences.learn(&self.ground, &session).await {
-            session.close(true);
-            return Err(error);
-        }
+        // Also if whoever waits for it has gone.
+        let unused = Unused(&session);
+        self.fences.learn(&self.ground, &session).await?;
+        std::mem::forget(unused);
         self.sessions.lock().push(session.clone());
         Ok(session)
     }
@@ -204,6 +213,11 @@ impl Client {
                 self.session(TTL_DEFAULT.clamp(least, most)).await
             }
         }
+    }
+
+    /// The session of ours that a node is owned by, if it is one of ours.
+    pub(super) fn owner(&self, id: i64) -> Option<Arc<Session>> {
+        self.sessions.lock().iter().find(|session| session.id == id).cloned()
     }
 
     pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
@@ -277,12 +291,11 @@ impl Client {
     /// Ends an operation at a desk.
     pub(super) fn settle(
         &self,
-        desk: Arc<Desk>,
+        desk: &Arc<Desk>,
         sits: tokio::sync::MutexGuard<'_, super::desk::Sits>,
     ) {
-        let watched = desk.clone();
         self.desks.settle(desk, sits);
-        self.keep_by(watched.due());
+        self.keep_by(desk.due());
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -121,7 +121,7 @@ impl Desks {
     }
 
     /// Ends an operation: what there is to remember is remembered.
-    pub(super) fn settle(&self, desk: Arc<Desk>, sits: tokio::sync::MutexGuard<'_, Sits>) {
+    pub(super) fn settle(&self, desk: &Arc<Desk>, sits: tokio::sync::MutexGuard<'_, Sits>) {
         let (due, session) = match &*sits {
             Sits::Nowhere => (Moment::NEVER, 0),
             Sits::Unsure { session, until } => (*until, session.id),
@@ -133,11 +133,17 @@ impl Desks {
         drop(sits);
         if is_empty {
             let mut map = self.map.lock();
-            // The map's and ours: nobody else is about to use it.
-            if Arc::strong_count(&desk) == 2 {
+            // The map's and the caller's: nobody else is about to use it. Else it is cleared away later.
+            if Arc::strong_count(desk) == 2 {
                 map.remove(&(desk.name.clone(), desk.token.clone()));
             }
         }
+    }
+
+    /// Clears away what is empty and nobody uses.
+    pub(super) fn sweep(&self) {
+        let is_empty = |desk: &Desk| desk.due() == Moment::NEVER && desk.session().is_none();
+        self.map.lock().retain(|_, desk| Arc::strong_count(desk) > 1 || !is_empty(desk));
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Desk>> {
@@ -187,5 +193,25 @@ impl Desks {
     /// Forgets the watches of a connection that has gone.
     pub(super) fn forget_watches(&self, session: i64) {
         self.watches.lock().retain(|(of, _), _| *of != session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_empty_is_forgotten() {
+        let (desks, name) = (Desks::default(), Name::new("x").expect("good"));
+        let [one, other] = [1, 2].map(|random| Token::new(random, Arc::from("h:1")));
+        let desk = desks.open(&name, &one);
+        desks.settle(&desk, desk.sits.lock().await);
+        assert!(desks.find(&name, &one).is_none());
+        let (desk, same) = (desks.open(&name, &other), desks.open(&name, &other));
+        desks.settle(&desk, desk.sits.lock().await);
+        assert!(desks.find(&name, &other).is_some(), "somebody is about to use it");
+        drop((desk, same));
+        desks.sweep();
+        assert!(desks.find(&name, &other).is_none());
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn start(client: &Arc<Client>) {
 
 async fn keep(client: Weak<Client>) {
     let mut idle = HashMap::new();
-    let mut again = Moment::from_nanos(0);
+    let (mut again, mut look) = (Moment::from_nanos(0), Moment::from_nanos(0));
     loop {
         let Some(this) = client.upgrade() else { return };
         if this.is_closed() {
@@ -42,8 +42,12 @@ async fn keep(client: Weak<Client>) {
             again = this.now() + AGAIN;
             again.min(next)
         };
-        drop_idle(&this, &mut idle, now);
-        let due = due.min(now + LOOK);
+        if now >= look {
+            drop_idle(&this, &mut idle, now);
+            this.desks.sweep();
+            look = now + LOOK;
+        }
+        let due = due.min(look);
         this.keeper_due.fetch_min(due.as_nanos(), Ordering::AcqRel);
         let (sooner, clock) = (this.sooner.clone(), this.ground.clock.clone());
         drop(this);

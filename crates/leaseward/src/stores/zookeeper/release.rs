@@ -20,8 +20,7 @@ impl Client {
         let desk = self.desks.open(name, token);
         let mut sits = desk.sits.lock().await;
         let answer = self.release_at(&desk, &mut sits).await;
-        let settled = desk.clone();
-        self.settle(settled, sits);
+        self.settle(&desk, sits);
         answer
     }
 
@@ -42,12 +41,12 @@ impl Client {
             Sits::Nowhere | Sits::Unsure { .. } => {}
         }
         // Another process's, or one of ours whose answer was lost.
-        let was_there = self.clear(desk, sits).await?;
+        let was_there = self.clear(desk, sits, false).await?;
         if was_there { Ok(Reply::Released) } else { lost }
     }
 
-    /// Deletes the node of a token wherever it is; whether there was one.
-    async fn clear(&self, desk: &Desk, sits: &mut Sits) -> Result<bool, Error> {
+    /// Deletes the node of a token, whoever owns it or only if we do; whether there was one.
+    async fn clear(&self, desk: &Desk, sits: &mut Sits, own: bool) -> Result<bool, Error> {
         let session = match sits {
             Sits::Unsure { session, .. } if !session.is_over() => session.clone(),
             Sits::Unsure { .. } | Sits::At(_) | Sits::Nowhere => self.any_session().await?,
@@ -60,6 +59,10 @@ impl Client {
         let folder = self.folder(&desk.name);
         let path = format!("{folder}/{}", found.node);
         let record = match session.ask(Request::Get { path, watch: false }).await {
+            Ok(Body::Data { stat, .. }) if own && self.owner(stat.owner).is_none() => {
+                *sits = Sits::Nowhere;
+                return Ok(false);
+            }
             Ok(Body::Data { data, .. }) => Record::read(&data).unwrap_or_default(),
             Ok(_) | Err(Fault::Refused(Code::NoNode)) => Record::default(),
             Err(fault) => return Err(self.failed(fault, false)),
@@ -88,7 +91,7 @@ impl Client {
                     *sits = Sits::Nowhere;
                     Ok(())
                 }
-                Sits::Unsure { .. } => self.clear(desk, &mut sits).await.map(drop),
+                Sits::Unsure { .. } => self.clear(desk, &mut sits, true).await.map(drop),
                 Sits::At(seat) if self.now() < seat.end && !seat.session.is_over() => {
                     let left = seat.end.since(self.now());
                     let ends = Duration::from_micros(self.ground.clock.wall_us()) + left;
@@ -103,7 +106,6 @@ impl Client {
                 tracing::debug!(%why, "a lease that ended is still there");
             }
         }
-        let settled = desk.clone();
-        self.settle(settled, sits);
+        self.settle(desk, sits);
     }
 }

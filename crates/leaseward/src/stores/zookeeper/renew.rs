@@ -20,8 +20,7 @@ impl Client {
         let desk = self.desks.open(&renew.name, &renew.token);
         let mut sits = desk.sits.lock().await;
         let answer = self.renew_at(&desk, &mut sits, renew.ttl).await;
-        let settled = desk.clone();
-        self.settle(settled, sits);
+        self.settle(&desk, sits);
         answer
     }
 
@@ -34,6 +33,10 @@ impl Client {
         self.freshen(desk, sits).await?;
         if let Some(reason) = lost {
             return Ok(Reply::NotYours(reason));
+        }
+        if matches!(&*sits, Sits::At(seat) if matches!(seat.state, State::Waits(None))) {
+            // Found again after a lost answer: how it stands is not known yet.
+            self.advance(desk, sits, None).await?;
         }
         match sits {
             Sits::At(seat) if seat.holds() => {
@@ -106,7 +109,7 @@ impl Client {
             }
             Err(Fault::Cut) => {
                 // Either session may have it now; whichever has, its token finds it.
-                *sits = Sits::Nowhere;
+                *sits = Sits::Unsure { session, until: now + ttl };
                 Err(self.failed(Fault::Cut, true))
             }
             Err(fault) => Err(self.failed(fault, true)),

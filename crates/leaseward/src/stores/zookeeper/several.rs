@@ -33,7 +33,7 @@ impl Client {
         }
         let answer = self.all_at(&desks, &mut sits, ask).await;
         for (desk, sits) in desks.iter().zip(sits) {
-            self.settle(desk.clone(), sits);
+            self.settle(desk, sits);
         }
         answer
     }

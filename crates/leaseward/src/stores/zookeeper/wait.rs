@@ -216,8 +216,7 @@ impl Client {
     pub(super) async fn woken(self: Arc<Self>, desk: Arc<Desk>, kind: Option<EventKind>) {
         let mut sits = desk.sits.lock().await;
         let push = self.turn_of(&desk, &mut sits, kind).await;
-        let settled = desk.clone();
-        self.settle(settled, sits);
+        self.settle(&desk, sits);
         if let Some(push) = push {
             self.push(push);
         }
