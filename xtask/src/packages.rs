@@ -32,6 +32,9 @@ const TOOLS: &[Tool] = &[
     // Where services are started at installation, its package starts one on port 2379, which no test uses.
     tool("etcd", "etcd-server"),
     tool("etcdctl", "etcd-client"),
+    tool("java", "default-jre-headless"),
+    // No program: the server is a jar, and so is what it needs.
+    Tool { program: "test", package: "zookeeper", proof: &["-f", "/usr/share/java/zookeeper.jar"] },
     // Certificates.
     tool("openssl", "openssl"),
     // What the lock libraries in `peers.rs` run on.

@@ -50,7 +50,8 @@ impl Count {
 }
 
 /// How the names of the library's test programs begin that start servers.
-const WITH_SERVERS: [&str; 6] = ["etcd", "fenced", "optimistic", "postgres", "redis", "redlock"];
+const WITH_SERVERS: [&str; 7] =
+    ["etcd", "fenced", "optimistic", "postgres", "redis", "redlock", "zookeeper"];
 
 /// Which phase a test program belongs to. The suite of all stores has one to itself; the tests of the tool, of the test
 /// kit and of stores with servers are those that start processes and kill them.

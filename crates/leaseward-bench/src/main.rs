@@ -7,6 +7,7 @@ mod child;
 mod etcd;
 mod measure;
 mod raw_sqlite;
+mod raw_zookeeper;
 mod redis;
 mod report;
 mod row;

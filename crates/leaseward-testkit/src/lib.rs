@@ -16,6 +16,7 @@ mod redis;
 mod sentinels;
 mod skew;
 mod wait;
+mod zookeeper;
 
 pub use certificates::{Certificates, certificates};
 pub use cluster::{Cluster, Migration};
@@ -26,3 +27,4 @@ pub use redis::{Fsync, RedisBuilder, RedisServer, TlsFiles};
 pub use sentinels::Sentinels;
 pub use skew::Skew;
 pub use wait::{PATIENCE, eventually};
+pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -36,10 +36,12 @@ pub enum Library {
     RedisSemaphoreRenewing,
     /// redis-py's lock; without expiry if `ttl_ms` is null.
     RedisPy,
+    /// kazoo's locks on ZooKeeper: told the hosts instead of a URL, and a `kind` with each command.
+    Kazoo,
 }
 
 impl Library {
-    /// All of them.
+    /// All that lock on Redis.
     pub const ALL: [Self; 5] = [
         Self::NodeRedlock,
         Self::NodeRedlock4,
@@ -53,7 +55,7 @@ impl Library {
     pub fn key(self, name: &str) -> String {
         match self {
             Self::RedisSemaphore | Self::RedisSemaphoreRenewing => format!("mutex:{name}"),
-            Self::NodeRedlock | Self::NodeRedlock4 | Self::RedisPy => name.to_owned(),
+            Self::NodeRedlock | Self::NodeRedlock4 | Self::RedisPy | Self::Kazoo => name.to_owned(),
         }
     }
 
@@ -64,6 +66,7 @@ impl Library {
             Self::RedisSemaphore => (node(&script("redis_semaphore.mjs")), None),
             Self::RedisSemaphoreRenewing => (node(&script("redis_semaphore.mjs")), Some("renew")),
             Self::RedisPy => (python(&script("redis_py.py")), None),
+            Self::Kazoo => (python(&script("kazoo_lock.py")), None),
         };
         command.arg(url).args(more);
         command

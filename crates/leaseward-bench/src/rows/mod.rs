@@ -11,6 +11,7 @@ mod redis;
 mod redlock;
 mod sqlite;
 mod tool;
+mod zookeeper;
 
 use crate::{child::Part, row::Row};
 
@@ -62,6 +63,11 @@ pub(crate) const GROUPS: &[Group] = &[
         name: "etcd",
         what: "the etcd store, beside the same transactions and etcd's own lock API",
         rows: etcd::rows,
+    },
+    Group {
+        name: "zookeeper",
+        what: "ZooKeeper, beside a bare connection with the same requests and kazoo",
+        rows: zookeeper::rows,
     },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];

@@ -23,3 +23,4 @@ mod signals;
 mod support;
 mod terminal;
 mod views;
+mod zookeeper;

@@ -11,6 +11,8 @@ pub mod redis;
 pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use crate::store::Scheme;
 
@@ -29,4 +31,6 @@ pub(crate) static REGISTRY: &[&Scheme] = &[
     &redlock::SCHEME,
     #[cfg(feature = "sqlite")]
     &sqlite::SCHEME,
+    #[cfg(feature = "zookeeper")]
+    &zookeeper::SCHEME,
 ];

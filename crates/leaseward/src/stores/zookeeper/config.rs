@@ -1,0 +1,173 @@
+//! Which servers, as whom, and under which node.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::wire::Acl;
+use crate::{Error, ErrorKind, store::StoreUrl};
+
+const KNOWN: &[&str] = &["timeout"];
+
+/// ZooKeeper's own port.
+const PORT: u16 = 2181;
+
+/// How long an answer, or a connection, is waited for.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A server's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Config {
+    pub(super) hosts: Vec<Host>,
+    /// The node that all names are under, without a slash at its end: empty for the root.
+    pub(super) root: String,
+    /// `user:password`.
+    pub(super) login: Option<Arc<str>>,
+    pub(super) timeout: Duration,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("location", &self.location())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
+        url.only(KNOWN)?;
+        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
+        let (login, rest) = match rest.rsplit_once('@') {
+            Some((login, rest)) => (Some(decode(login)), rest),
+            None => (None, rest),
+        };
+        if login.as_ref().is_some_and(|login| !login.contains(':')) {
+            return Err(invalid("a login is written `user:password`".into()));
+        }
+        let (hosts, root) = rest.split_once('/').unwrap_or((rest, ""));
+        Ok(Self {
+            hosts: hosts.split(',').map(host).collect::<Result<_, _>>()?,
+            root: chroot(&decode(root))?,
+            login: login.map(Arc::from),
+            timeout: timeout(url)?,
+        })
+    }
+
+    /// Where it is, without secrets.
+    pub(super) fn location(&self) -> String {
+        let hosts: Vec<String> = self.hosts.iter().map(Host::to_string).collect();
+        format!("zookeeper://{}{}", hosts.join(","), self.root)
+    }
+
+    /// Whoever has a login keeps others out.
+    pub(super) fn acl(&self) -> Acl {
+        if self.login.is_some() { Acl::Creator } else { Acl::Open }
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+        .hint("such as `zookeeper://user:password@host1:2181,host2:2181/locks`")
+}
+
+fn host(text: &str) -> Result<Host, Error> {
+    let bad = || invalid(format!("`{text}` is no host and port"));
+    let (name, port) = match text.strip_prefix('[') {
+        Some(six) => {
+            let (name, port) = six.split_once(']').ok_or_else(bad)?;
+            (name, port.strip_prefix(':'))
+        }
+        None => match text.rsplit_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        },
+    };
+    let port = port.map_or(Ok(PORT), str::parse).map_err(|_| bad())?;
+    if name.is_empty() {
+        return Err(bad());
+    }
+    Ok(Host { name: decode(name), port })
+}
+
+fn chroot(path: &str) -> Result<String, Error> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let is_bad = |part: &&str| matches!(*part, "." | "..") || part.chars().any(char::is_control);
+    if parts.iter().any(is_bad) || parts.first() == Some(&"zookeeper") {
+        return Err(invalid(format!("`/{path}` is no node for locks")));
+    }
+    Ok(parts.iter().map(|part| format!("/{part}")).collect())
+}
+
+fn timeout(url: &StoreUrl) -> Result<Duration, Error> {
+    let Some(text) = url.setting("timeout") else { return Ok(TIMEOUT) };
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().unwrap_or(0);
+    let duration = match &text[digits.len()..] {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_secs(number.saturating_mul(60))),
+        _ => None,
+    };
+    duration.filter(|duration| !duration.is_zero()).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, format!("`{text}` is no time for `timeout`"))
+            .hint("such as `500ms` or `3s`")
+    })
+}
+
+fn decode(text: &str) -> String {
+    StoreUrl { scheme: String::new(), rest: text.to_owned(), settings: Vec::new() }.path()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str) -> Result<Config, Error> {
+        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+    }
+
+    #[test]
+    fn reads_what_people_write() {
+        let plain = config("zookeeper://localhost").expect("good");
+        assert_eq!(plain.location(), "zookeeper://localhost:2181");
+        assert_eq!((plain.acl(), plain.timeout), (Acl::Open, TIMEOUT));
+        let full = config("zookeeper://me:p%40ss@a:1,[::1]:2,c/locks//app/?timeout=500ms");
+        let full = full.expect("good");
+        assert_eq!(full.location(), "zookeeper://a:1,[::1]:2,c:2181/locks/app");
+        assert_eq!(full.login.as_deref(), Some("me:p@ss"));
+        assert_eq!((full.acl(), full.timeout), (Acl::Creator, Duration::from_millis(500)));
+        assert!(!format!("{full:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_mean() {
+        for bad in [
+            "zookeeper://",
+            "zookeeper://a:port",
+            "zookeeper://a,,b",
+            "zookeeper://me@a",
+            "zookeeper://a/../b",
+            "zookeeper://a/zookeeper",
+            "zookeeper://a?timeout=0s",
+            "zookeeper://a?prefix=x",
+        ] {
+            assert_eq!(config(bad).expect_err(bad).kind(), ErrorKind::InvalidInput, "{bad}");
+        }
+    }
+}
