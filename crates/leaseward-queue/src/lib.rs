@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+#![deny(missing_docs)]
+
+mod backend;
+mod body;
+mod crew;
+mod cron;
+mod ending;
+mod events;
+mod id;
+mod job;
+mod maintenance;
+mod push;
+mod queue;
+mod retry;
+mod session;
+pub mod tx;
+mod view;
+mod wake;
+mod worker;
+
+pub use leaseward::{Error, ErrorKind, Fence};
+
+#[doc(hidden)]
+pub use self::queue::migrate_to;
+pub use self::{
+    body::Failed,
+    cron::{Cron, Missed, Scheduled},
+    ending::{Ending, Failure},
+    events::{Event, EventKind},
+    id::{JobId, Priority},
+    job::{NAME_MAX_BYTES, NewJob, PAYLOAD_MAX_BYTES, Pushed},
+    queue::{Builder, Cancelled, Queue, TTL_DEFAULT, TTL_MIN, migrate},
+    retry::Backoff,
+    view::{JobState, JobView, QueueStats},
+    worker::{Context, MAX_ATTEMPTS_DEFAULT, Summary, Worker},
+};
