@@ -67,9 +67,12 @@ impl Body {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(bytes).map_err(|error| {
-            Error::new(ErrorKind::Refused, "the database holds a job that was not written by a queue")
-                .hint("was it changed by hand?")
-                .caused_by(error)
+            Error::new(
+                ErrorKind::Refused,
+                "the database holds a job that was not written by a queue",
+            )
+            .hint("was it changed by hand?")
+            .caused_by(error)
         })
     }
 

@@ -126,10 +126,12 @@ impl Events {
         // Beginnings are counted by their ends.
         if kind != EventKind::Started {
             let queue = about.queue.to_owned();
-            counter!("leaseward_queue_jobs_total", "queue" => queue, "outcome" => name(kind)).increment(1);
+            counter!("leaseward_queue_jobs_total", "queue" => queue, "outcome" => name(kind))
+                .increment(1);
         }
         if let Some(run) = about.run {
-            histogram!("leaseward_queue_run_seconds", "queue" => about.queue.to_owned()).record(run.as_secs_f64());
+            histogram!("leaseward_queue_run_seconds", "queue" => about.queue.to_owned())
+                .record(run.as_secs_f64());
         }
         log(kind, about);
         if self.sinks.read().is_empty() {
@@ -161,7 +163,9 @@ fn log(kind: EventKind, about: &About<'_>) {
         EventKind::Dead | EventKind::Lost | EventKind::Stale | EventKind::Adopted => {
             tracing::warn!(target: "leaseward_queue", queue, job, attempt, message, "{what}");
         }
-        EventKind::Failed => tracing::info!(target: "leaseward_queue", queue, job, attempt, message, "{what}"),
+        EventKind::Failed => {
+            tracing::info!(target: "leaseward_queue", queue, job, attempt, message, "{what}")
+        }
         _ => tracing::debug!(target: "leaseward_queue", queue, job, attempt, message, "{what}"),
     }
 }

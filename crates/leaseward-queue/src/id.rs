@@ -147,7 +147,10 @@ mod tests {
         assert!(slot(1, Priority::LAST) < slot(2, Priority::FIRST));
         let (low, high) = JobId::range(3, Priority::NORMAL);
         assert_eq!((JobId::new(low + 1).queue(), JobId::new(high - 1).queue()), (3, 3));
-        assert_eq!(JobId::queue_range(3), (JobId::range(3, Priority::FIRST).0, slot(4, Priority::FIRST)));
+        assert_eq!(
+            JobId::queue_range(3),
+            (JobId::range(3, Priority::FIRST).0, slot(4, Priority::FIRST))
+        );
         for bad in ["", "1", "1-2", "1-16-3", "40000-1-1", "1-1--1", "x-1-1"] {
             assert!(bad.parse::<JobId>().is_err(), "{bad}");
         }

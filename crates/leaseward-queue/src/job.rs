@@ -6,12 +6,7 @@ use leaseward::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{
-    JobId, Priority,
-    backend::Row,
-    body::Body,
-    id::slot,
-};
+use crate::{JobId, Priority, backend::Row, body::Body, id::slot};
 
 /// The longest name of a queue, and the longest key.
 pub const NAME_MAX_BYTES: usize = 512;
@@ -145,9 +140,9 @@ impl NewJob {
 
     /// The row of it, if nothing is wrong with it.
     pub(crate) fn row(self, queue: i32, now_us: u64, trace: Option<String>) -> Result<Row, Error> {
-        let payload = self.payload.map_err(|error| {
-            invalid(format!("the payload cannot be written as JSON: {error}"))
-        })?;
+        let payload = self
+            .payload
+            .map_err(|error| invalid(format!("the payload cannot be written as JSON: {error}")))?;
         if payload.get().len() > PAYLOAD_MAX_BYTES {
             return Err(invalid(format!("the payload has more than {PAYLOAD_MAX_BYTES} bytes"))
                 .hint("keep what is large elsewhere, and its place in the payload"));
@@ -159,13 +154,16 @@ impl NewJob {
             return Err(invalid("a job has at least one attempt".into()));
         }
         let (due_us, unique) = (due(self.when), self.unique);
-        let until_ended = unique.iter().filter(|(_, window)| window.is_none()).map(|(key, _)| key.clone()).next();
+        let until_ended =
+            unique.iter().filter(|(_, window)| window.is_none()).map(|(key, _)| key.clone()).next();
         let body = Body {
             payload,
             pushed_us: now_us,
             failures: 0,
             max_attempts: self.max_attempts,
-            timeout_ms: self.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            timeout_ms: self
+                .timeout
+                .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             unique: until_ended,
             trace: self.trace.or(trace.map(String::into_boxed_str)),
             history: Vec::new(),
@@ -175,7 +173,8 @@ impl NewJob {
             due_us,
             key: self.key,
             // A window of no time at all would be taken for one without an end.
-            unique: unique.map(|(key, window)| (key, window.map_or(0, |window| micros(window).max(1)))),
+            unique: unique
+                .map(|(key, window)| (key, window.map_or(0, |window| micros(window).max(1)))),
             body: body.encode(),
         })
     }
@@ -200,7 +199,9 @@ fn invalid(message: String) -> Error {
 /// Whether a text can be a name or a key.
 pub(crate) fn check(text: &str, what: &str) -> Result<(), Error> {
     if text.is_empty() || text.len() > NAME_MAX_BYTES || text.chars().any(char::is_control) {
-        return Err(invalid(format!("{what} has 1 to {NAME_MAX_BYTES} bytes and no control characters")));
+        return Err(invalid(format!(
+            "{what} has 1 to {NAME_MAX_BYTES} bytes and no control characters"
+        )));
     }
     Ok(())
 }

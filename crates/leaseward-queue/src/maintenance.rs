@@ -133,7 +133,8 @@ async fn promote(inner: &Inner) -> Result<Option<Duration>, Error> {
             inner.bells.work(queue);
         }
         if promoted.count < u64::from(PROMOTE_COUNT) {
-            let pause = promoted.pause_us.map(|us| Duration::from_micros(us.max(0).cast_unsigned()));
+            let pause =
+                promoted.pause_us.map(|us| Duration::from_micros(us.max(0).cast_unsigned()));
             return Ok(pause);
         }
     }

@@ -42,7 +42,8 @@ impl Pusher {
             sender
         });
         let (reply, answer) = oneshot::channel();
-        let gone = || Error::new(ErrorKind::Indeterminate, "the runtime that pushed this job has ended");
+        let gone =
+            || Error::new(ErrorKind::Indeterminate, "the runtime that pushed this job has ended");
         sender.send((row, reply)).await.map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -55,8 +56,12 @@ async fn carry(inner: Weak<Inner>, mut waiting: mpsc::Receiver<(Row, Reply)>) {
         let (rows, replies): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
         match inner.push_together(rows).await {
             // Whoever has gone does not want to know.
-            Ok(pushed) => replies.into_iter().zip(pushed).for_each(|(reply, id)| drop(reply.send(Ok(id)))),
-            Err(error) => replies.into_iter().for_each(|reply| drop(reply.send(Err(error.duplicate())))),
+            Ok(pushed) => {
+                replies.into_iter().zip(pushed).for_each(|(reply, id)| drop(reply.send(Ok(id))))
+            }
+            Err(error) => {
+                replies.into_iter().for_each(|reply| drop(reply.send(Err(error.duplicate()))))
+            }
         }
     }
 }

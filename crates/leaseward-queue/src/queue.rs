@@ -53,7 +53,10 @@ pub struct Builder {
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("ttl", &self.ttl).field("who", &self.who).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("ttl", &self.ttl)
+            .field("who", &self.who)
+            .finish_non_exhaustive()
     }
 }
 
@@ -79,7 +82,10 @@ impl Builder {
 
     /// Where the trace of whoever pushes a job is found, as a W3C `traceparent`: the job continues it
     /// ([`Context::trace`](crate::Context::trace)).
-    pub fn trace_with(mut self, source: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+    pub fn trace_with(
+        mut self,
+        source: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
         self.trace = Some(Arc::new(source));
         self
     }
@@ -210,7 +216,10 @@ impl Queue {
     ///
     /// # Cancel safety
     /// Cancelled, all of them or none may be pushed.
-    pub async fn push_many(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, Error> {
+    pub async fn push_many(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Result<Vec<Pushed>, Error> {
         let mut rows = Vec::new();
         for job in jobs {
             rows.push(self.row(job).await?);
@@ -265,7 +274,9 @@ impl Queue {
     /// # Cancel safety
     /// Cancelled, it may or may not be put back.
     pub async fn replay(&self, id: JobId) -> Result<bool, Error> {
-        let Some(raw) = self.inner.backend.find(id).await?.filter(|raw| raw.state == JobState::Dead) else {
+        let Some(raw) =
+            self.inner.backend.find(id).await?.filter(|raw| raw.state == JobState::Dead)
+        else {
             return Ok(false);
         };
         self.put_back(id, &raw.body).await
@@ -294,7 +305,8 @@ impl Queue {
     async fn put_back(&self, id: JobId, body: &[u8]) -> Result<bool, Error> {
         let mut body = Body::decode(body)?;
         body.failures = 0;
-        let done = self.inner.backend.replay(self.inner.sessions.shard(), id, body.encode()).await?;
+        let done =
+            self.inner.backend.replay(self.inner.sessions.shard(), id, body.encode()).await?;
         if done {
             self.inner.bells.work(id.queue());
         }
@@ -465,7 +477,10 @@ impl Inner {
     }
 
     /// Pushes rows in one transaction, and tells whom it concerns.
-    pub(crate) async fn push_together(&self, rows: Vec<backend::Row>) -> Result<Vec<(JobId, bool)>, Error> {
+    pub(crate) async fn push_together(
+        &self,
+        rows: Vec<backend::Row>,
+    ) -> Result<Vec<(JobId, bool)>, Error> {
         crate::push::push(&*self.backend, &self.bells, self.sessions.shard(), rows).await
     }
 

@@ -230,7 +230,8 @@ impl Sessions {
     /// Sends a sign of life; whether the session still is.
     async fn beat(&self) -> Result<bool, Error> {
         let Some(life) = self.life.lock().clone() else { return Ok(true) };
-        let sleeps = self.has_slept.load(Ordering::Acquire) || self.sleeping.load(Ordering::Acquire) > 0;
+        let sleeps =
+            self.has_slept.load(Ordering::Acquire) || self.sleeping.load(Ordering::Acquire) > 0;
         let sent = SystemClock.now();
         let alive = self.backend.beat(life.id, micros(self.ttl), sleeps).await?;
         if alive {
@@ -290,7 +291,9 @@ impl Sessions {
                     crews.iter().for_each(|crew| crew.cancel(id));
                 }
             }
-            Err(error) => tracing::debug!(target: "leaseward_queue", error = %error, "nobody knows what was cancelled"),
+            Err(error) => {
+                tracing::debug!(target: "leaseward_queue", error = %error, "nobody knows what was cancelled")
+            }
         }
     }
 

@@ -145,7 +145,8 @@ impl QueueStats {
         let Counters { pushed, done, failed, dead, cancelled, later, blocked, leased } = counters;
         let natural = |number: i64| u64::try_from(number).unwrap_or(0);
         self.ready = natural(pushed - done - dead - cancelled - later - blocked - leased);
-        (self.later, self.blocked, self.running) = (natural(later), natural(blocked), natural(leased));
+        (self.later, self.blocked, self.running) =
+            (natural(later), natural(blocked), natural(leased));
         (self.dead, self.pushed, self.done) = (natural(dead), natural(pushed), natural(done));
         (self.failed, self.cancelled) = (natural(failed), natural(cancelled));
     }

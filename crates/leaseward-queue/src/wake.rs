@@ -61,7 +61,11 @@ impl Bells {
     fn wake(&self, whose: impl Fn(i32) -> bool) {
         let woken: Vec<_> = {
             let sleepers = self.sleepers.lock();
-            sleepers.iter().filter(|(queue, _)| whose(*queue)).filter_map(|(_, who)| who.upgrade()).collect()
+            sleepers
+                .iter()
+                .filter(|(queue, _)| whose(*queue))
+                .filter_map(|(_, who)| who.upgrade())
+                .collect()
         };
         woken.iter().for_each(|sleeper| sleeper.wake());
     }

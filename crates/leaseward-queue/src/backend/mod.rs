@@ -12,7 +12,10 @@ use std::{fmt, sync::Arc};
 
 use leaseward::{Error, ErrorKind, clock::BoxFuture, store::StoreUrl};
 
-use crate::{JobId, view::{JobState, QueueStats}};
+use crate::{
+    JobId,
+    view::{JobState, QueueStats},
+};
 
 /// What a call comes to.
 pub(crate) type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
@@ -97,15 +100,32 @@ pub(crate) enum Found {
 pub(crate) enum Fate {
     Done,
     /// Done, and remembered for a while.
-    Kept { body: Vec<u8>, result: Option<Vec<u8>>, for_us: i64 },
+    Kept {
+        body: Vec<u8>,
+        result: Option<Vec<u8>>,
+        for_us: i64,
+    },
     /// Cancelled, and remembered for a while if there is a body.
-    Cancelled { kept: Option<(Vec<u8>, i64)> },
+    Cancelled {
+        kept: Option<(Vec<u8>, i64)>,
+    },
     /// Failed, to be tried again; `alone` if its worker vanished.
-    Retry { body: Vec<u8>, after_us: i64, alone: bool },
-    Snoozed { body: Vec<u8>, after_us: i64 },
+    Retry {
+        body: Vec<u8>,
+        after_us: i64,
+        alone: bool,
+    },
+    Snoozed {
+        body: Vec<u8>,
+        after_us: i64,
+    },
     /// As if it had never been claimed.
-    Back { body: Vec<u8> },
-    Dead { body: Vec<u8> },
+    Back {
+        body: Vec<u8>,
+    },
+    Dead {
+        body: Vec<u8>,
+    },
 }
 
 /// The end of one job under one lease.
@@ -123,7 +143,10 @@ pub(crate) struct Ending {
 impl Ending {
     /// Whether nothing but the lease knows of the job.
     pub(crate) fn is_plain(&self) -> bool {
-        matches!(self.fate, Fate::Done) && self.key.is_none() && self.unique.is_none() && !self.noted
+        matches!(self.fate, Fate::Done)
+            && self.key.is_none()
+            && self.unique.is_none()
+            && !self.noted
     }
 }
 
@@ -243,14 +266,26 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn cancel(&self, session: i64, id: JobId) -> Answer<'_, Cancelling>;
     /// Puts a dead letter back with this body.
     fn replay(&self, session: i64, id: JobId, body: Vec<u8>) -> Answer<'_, bool>;
-    fn list(&self, queue: i32, state: JobState, after: Option<JobId>, count: u32) -> Answer<'_, Vec<Raw>>;
+    fn list(
+        &self,
+        queue: i32,
+        state: JobState,
+        after: Option<JobId>,
+        count: u32,
+    ) -> Answer<'_, Vec<Raw>>;
     fn find(&self, id: JobId) -> Answer<'_, Option<Raw>>;
     fn stats(&self) -> Answer<'_, Vec<QueueStats>>;
     /// Whether nothing of a queue is ready, put aside or leased.
     fn is_drained(&self, queue: i32) -> Answer<'_, bool>;
     fn configure(&self, session: i64, queue: i32, change: Change) -> Answer<'_, ()>;
     /// Pushes a job unless that was done for this or a later time; with no job it only remembers the time.
-    fn fire(&self, session: i64, name: String, at_us: i64, job: Option<Row>) -> Answer<'_, Option<Pushes>>;
+    fn fire(
+        &self,
+        session: i64,
+        name: String,
+        at_us: i64,
+        job: Option<Row>,
+    ) -> Answer<'_, Option<Pushes>>;
     /// When a periodic job was last fired.
     fn last_fired(&self, name: String) -> Answer<'_, Option<i64>>;
     /// Notes how far a job is; `false` if the lease is gone.
@@ -264,7 +299,9 @@ pub(crate) async fn open(url: &str, who: &str) -> Result<Arc<dyn Backend>, Error
     let parsed = StoreUrl::parse(url)?;
     match parsed.scheme.as_str() {
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Arc::new(postgres::Postgres::open(url, &parsed, who).await?)),
+        "postgres" | "postgresql" => {
+            Ok(Arc::new(postgres::Postgres::open(url, &parsed, who).await?))
+        }
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(sqlite::Sqlite::open(&parsed).await?)),
         other => {
@@ -290,6 +327,7 @@ pub(crate) async fn migrate(url: &str, version: Option<usize>) -> Result<(), Err
 }
 
 fn unknown(scheme: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("no queue is kept in a `{scheme}:`"))
-        .hint("in `postgres://user@host/database` or `sqlite:app.db`; both are features of the crate")
+    Error::new(ErrorKind::InvalidInput, format!("no queue is kept in a `{scheme}:`")).hint(
+        "in `postgres://user@host/database` or `sqlite:app.db`; both are features of the crate",
+    )
 }

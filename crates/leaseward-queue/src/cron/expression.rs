@@ -41,7 +41,8 @@ pub struct Cron {
     either_day: bool,
 }
 
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl FromStr for Cron {
@@ -58,10 +59,14 @@ impl FromStr for Cron {
         };
         let fields: Vec<&str> = expanded.split_ascii_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields[..] else {
-            return Err(invalid(text, "it has five fields: minute, hour, day of month, month, day of week"));
+            return Err(invalid(
+                text,
+                "it has five fields: minute, hour, day of month, month, day of week",
+            ));
         };
         let field = |field: &str, low, high, names: &[&str], first| {
-            bits(field, low, high, names, first).ok_or_else(|| invalid(text, &format!("`{field}` is not {low} to {high}")))
+            bits(field, low, high, names, first)
+                .ok_or_else(|| invalid(text, &format!("`{field}` is not {low} to {high}")))
         };
         let mut weekday_bits = field(weekdays, 0, 7, &WEEKDAYS, 0)?;
         if weekday_bits & 1 << 7 != 0 {
@@ -155,7 +160,9 @@ impl Cron {
         let first_day = first.div_euclid(DAY_MINUTES);
         (first_day..first_day + DAYS_MAX).filter(|day| self.has_day(*day)).find_map(|day| {
             let from = (first - day * DAY_MINUTES).max(0);
-            (from..DAY_MINUTES).find(|minute| self.has_minute(*minute)).map(|minute| time(day * DAY_MINUTES + minute))
+            (from..DAY_MINUTES)
+                .find(|minute| self.has_minute(*minute))
+                .map(|minute| time(day * DAY_MINUTES + minute))
         })
     }
 
@@ -171,7 +178,10 @@ impl Cron {
         (low_day..=high_day).rev().filter(|day| self.has_day(*day)).find_map(|day| {
             let from = (low - day * DAY_MINUTES).max(0);
             let to = (high - day * DAY_MINUTES).min(DAY_MINUTES - 1);
-            (from..=to).rev().find(|minute| self.has_minute(*minute)).map(|minute| time(day * DAY_MINUTES + minute))
+            (from..=to)
+                .rev()
+                .find(|minute| self.has_minute(*minute))
+                .map(|minute| time(day * DAY_MINUTES + minute))
         })
     }
 }
@@ -226,12 +236,27 @@ mod tests {
         let (from, to) = (at(2026, 11, 14, 3, 0), at(2026, 11, 15, 17, 55));
         assert_eq!(cron.latest(from, to), Some(at(2026, 11, 15, 17, 0)));
         assert_eq!(cron.latest(at(2026, 11, 15, 17, 0), to), None, "that one was pushed");
-        assert_eq!(cron.latest(at(2026, 11, 15, 16, 59), at(2026, 11, 15, 17, 0)), Some(at(2026, 11, 15, 17, 0)));
+        assert_eq!(
+            cron.latest(at(2026, 11, 15, 16, 59), at(2026, 11, 15, 17, 0)),
+            Some(at(2026, 11, 15, 17, 0))
+        );
     }
 
     #[test]
     fn refuses_what_it_cannot_mean() {
-        for bad in ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "a * * * *", "+1 * * * *"] {
+        for bad in [
+            "",
+            "* * * *",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * * 13 *",
+            "* * * * 8",
+            "*/0 * * * *",
+            "5-1 * * * *",
+            "a * * * *",
+            "+1 * * * *",
+        ] {
             assert!(bad.parse::<Cron>().is_err(), "{bad}");
         }
     }

@@ -126,7 +126,12 @@ pub(crate) async fn fire_due(inner: &Inner) -> Result<Option<Duration>, Error> {
 }
 
 /// The latest time that has come since the last one pushed, and how long until the next.
-fn look(inner: &Inner, name: &str, last: Option<i64>, now: SystemTime) -> (Option<Due>, Option<Duration>) {
+fn look(
+    inner: &Inner,
+    name: &str,
+    last: Option<i64>,
+    now: SystemTime,
+) -> (Option<Due>, Option<Duration>) {
     let mut schedules = inner.schedules.lock();
     let Some(schedule) = schedules.get_mut(name) else { return (None, None) };
     let Some(last_us) = last.or(schedule.last_us) else { return (None, None) };
@@ -154,7 +159,9 @@ async fn fire(inner: &Inner, due: Due) -> Result<(), Error> {
         row = Some(queue.row(job).await?);
     }
     let session = inner.sessions.shard();
-    if inner.backend.fire(session, due.name.clone(), due.at_us, row).await?.is_some() && !name.is_empty() {
+    if inner.backend.fire(session, due.name.clone(), due.at_us, row).await?.is_some()
+        && !name.is_empty()
+    {
         let about = About { message: Some(&due.name), ..About::queue(&name) };
         inner.events.tell(EventKind::Fired, &about);
         inner.bells.work(inner.number(&name).await?);

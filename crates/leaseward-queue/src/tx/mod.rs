@@ -31,8 +31,11 @@ async fn rows(queue: &Queue, jobs: impl IntoIterator<Item = NewJob>) -> Result<V
                 other.slot >> 48 == row.slot >> 48 && key(other) == key(&row)
             });
         if is_twin {
-            return Err(Error::new(ErrorKind::InvalidInput, "two of these jobs have the same unique key")
-                .hint("push one of them"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "two of these jobs have the same unique key",
+            )
+            .hint("push one of them"));
         }
         rows.push(row);
     }
@@ -49,5 +52,7 @@ fn elsewhere() -> Error {
 /// Fails a transaction on the server.
 #[cfg(feature = "postgres")]
 fn poison(id: crate::JobId) -> String {
-    format!("DO $$ BEGIN RAISE EXCEPTION 'job {id} has ended, or was given to another worker'; END $$")
+    format!(
+        "DO $$ BEGIN RAISE EXCEPTION 'job {id} has ended, or was given to another worker'; END $$"
+    )
 }

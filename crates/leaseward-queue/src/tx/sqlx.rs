@@ -38,8 +38,10 @@ pub async fn push(
     let schema = queue.inner.backend.schema().ok_or_else(elsewhere)?;
     let rows = rows(queue, jobs).await?;
     let Columns { slots, bodies, dues, keys, uniques, windows } = Columns::of(&rows);
-    let sql = AssertSqlSafe(format!("SELECT ids, fresh FROM {schema}.push_in($1, $2, $3, $4, $5, $6)"));
-    let call = sqlx::query(sql).bind(slots).bind(bodies).bind(dues).bind(keys).bind(uniques).bind(windows);
+    let sql =
+        AssertSqlSafe(format!("SELECT ids, fresh FROM {schema}.push_in($1, $2, $3, $4, $5, $6)"));
+    let call =
+        sqlx::query(sql).bind(slots).bind(bodies).bind(dues).bind(keys).bind(uniques).bind(windows);
     let row = call.fetch_one(tx).await?;
     let (ids, fresh): (Vec<i64>, Vec<bool>) = (row.try_get(0)?, row.try_get(1)?);
     Ok(pushed(&ids, &fresh).into_iter().map(Pushed::of).collect())

@@ -29,6 +29,13 @@ pub(super) struct Item {
     pub(super) body: Body,
 }
 
+/// Before or after all others that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    First,
+    Last,
+}
+
 /// What is to be written down of a job.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -70,9 +77,14 @@ impl Shared {
         }
     }
 
-    pub(super) fn put(&self, items: Vec<Item>) {
+    pub(super) fn put(&self, items: Vec<Item>, place: Next) {
         let count = items.len();
-        self.items.lock().extend(items);
+        let mut queued = self.items.lock();
+        match place {
+            Next::Last => queued.extend(items),
+            Next::First => items.into_iter().rev().for_each(|item| queued.push_front(item)),
+        }
+        drop(queued);
         self.filled.add_permits(count);
     }
 

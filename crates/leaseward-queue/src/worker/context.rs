@@ -94,12 +94,17 @@ impl Context {
     /// Cancelled, it may or may not be noted.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), Error> {
         let value = serde_json::to_vec(value).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "the checkpoint cannot be written as JSON").caused_by(error)
+            Error::new(ErrorKind::InvalidInput, "the checkpoint cannot be written as JSON")
+                .caused_by(error)
         })?;
         let inner = &self.inner;
         inner.noted.store(true, Ordering::Release);
         let backend = &inner.queue.inner.backend;
-        if backend.note(inner.life.id, inner.token, inner.id, value).await? { Ok(()) } else { Err(stale(inner.id)) }
+        if backend.note(inner.life.id, inner.token, inner.id, value).await? {
+            Ok(())
+        } else {
+            Err(stale(inner.id))
+        }
     }
 
     /// What an attempt before this one, or this one, noted last.
@@ -110,11 +115,14 @@ impl Context {
     /// # Cancel safety
     /// Cancel safe: it only reads.
     pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        let Some(noted) = self.inner.queue.inner.backend.noted(self.inner.id).await? else { return Ok(None) };
+        let Some(noted) = self.inner.queue.inner.backend.noted(self.inner.id).await? else {
+            return Ok(None);
+        };
         // It is to be forgotten with the job, whoever wrote it.
         self.inner.noted.store(true, Ordering::Release);
         serde_json::from_slice(&noted).map(Some).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, "the checkpoint is of another type").caused_by(error)
+            Error::new(ErrorKind::InvalidInput, "the checkpoint is of another type")
+                .caused_by(error)
         })
     }
 

@@ -5,13 +5,8 @@ use std::time::Duration;
 use leaseward::Fence;
 
 use crate::{
-    Backoff, Ending, Failure,
-    backend::Fate,
-    body::Body,
-    ending::Again,
-    events::EventKind,
-    job::micros,
-    worker::MAX_ATTEMPTS_DEFAULT,
+    Backoff, Ending, Failure, backend::Fate, body::Body, ending::Again, events::EventKind,
+    job::micros, worker::MAX_ATTEMPTS_DEFAULT,
 };
 
 /// How a worker treats jobs that do not say so themselves.
@@ -140,6 +135,8 @@ mod tests {
         let keeps = Policy { keep: Some(Duration::from_secs(1)), ..Policy::default() };
         let ending = Ending::result(&7).unwrap_or_default();
         let (_, fate) = keeps.ended(body(None), ending);
-        assert!(matches!(fate, Fate::Kept { result: Some(result), for_us: 1_000_000, .. } if result == b"7"));
+        assert!(
+            matches!(fate, Fate::Kept { result: Some(result), for_us: 1_000_000, .. } if result == b"7")
+        );
     }
 }

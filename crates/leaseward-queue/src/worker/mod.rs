@@ -235,8 +235,10 @@ impl Worker {
             handler,
             types: std::marker::PhantomData,
         });
-        let tasks = Tasks((0..self.concurrency).map(|_| tokio::spawn(runner.clone().run())).collect());
-        let pump = Pump::new(self.queue.inner.clone(), &self, number, life, shared.clone(), until_empty);
+        let tasks =
+            Tasks((0..self.concurrency).map(|_| tokio::spawn(runner.clone().run())).collect());
+        let pump =
+            Pump::new(self.queue.inner.clone(), &self, number, life, shared.clone(), until_empty);
         let pumping = pump.run();
         tokio::pin!(pumping, end);
         tokio::select! {

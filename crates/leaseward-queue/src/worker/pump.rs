@@ -10,7 +10,7 @@ use leaseward::{Error, ErrorKind, Fence};
 
 use super::{
     Worker,
-    buffer::{Item, Outcome, Shared},
+    buffer::{Item, Next, Outcome, Shared},
 };
 use crate::{
     backend::{Claim, Ending, Fate, Found, Lease, Settle, Told, Turn, Turned},
@@ -39,7 +39,8 @@ const LAST_TRIES: u32 = 20;
 
 /// After a claim whose answer was lost, leases that nobody knows of are looked for after these times: the statement may
 /// still have been on its way.
-const STRAYS_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_secs(4), Duration::from_secs(15)];
+const STRAYS_AFTER: [Duration; 3] =
+    [Duration::ZERO, Duration::from_secs(4), Duration::from_secs(15)];
 
 pub(super) struct Pump {
     inner: Arc<Inner>,
@@ -53,8 +54,8 @@ pub(super) struct Pump {
     held: Vec<Outcome>,
     /// Whether there may be something to claim.
     hopeful: bool,
-    /// Whether to look for jobs that may have killed their worker.
-    looks_alone: bool,
+    /// When to look for what nobody tells of, however busy it is.
+    look_at: Instant,
     finished_last: usize,
     prefetch: usize,
     poll: Duration,
@@ -92,7 +93,7 @@ impl Pump {
             leases: HashMap::new(),
             held: Vec::new(),
             hopeful: true,
-            looks_alone: true,
+            look_at: Instant::now(),
             finished_last: 0,
             prefetch: worker.prefetch,
             poll: worker.poll,
@@ -113,6 +114,9 @@ impl Pump {
             }
             if abandon_at.is_some_and(|at| at <= Instant::now()) {
                 self.shared.running.stop_all(Stop::Abandoned);
+            }
+            if self.look_at <= Instant::now() && abandon_at.is_none() {
+                self.look().await;
             }
             self.hopeful |= self.shared.take_hint();
             let mut outcomes = std::mem::take(&mut self.held);
@@ -146,18 +150,17 @@ impl Pump {
         }
         let room = self.room().min(CLAIM_MAX);
         let claims = room > 0 && (self.hopeful || has_outcomes);
-        if has_outcomes || claims { Step::Turn { claim: if claims { room } else { 0 } } } else { Step::Sleep }
+        if has_outcomes || claims {
+            Step::Turn { claim: if claims { room } else { 0 } }
+        } else {
+            Step::Sleep
+        }
     }
 
     /// Sleeps until something has changed; whether it is all over.
     async fn sleep(&mut self, abandon_at: Option<Instant>) -> bool {
         let is_hungry = abandon_at.is_none() && self.room() > 0;
         if is_hungry {
-            if self.looks_alone {
-                self.looks_alone = false;
-                self.claim_alone().await;
-                return false;
-            }
             if self.inner.sessions.about_to_sleep().await {
                 self.hopeful = true;
                 return false;
@@ -168,19 +171,25 @@ impl Pump {
         }
         let pause = match abandon_at {
             Some(at) => at.saturating_duration_since(Instant::now()).max(RETRY_FIRST),
-            None if self.until_empty => DRAINED_EVERY,
-            // Jittered, so that processes that began together do not look together.
-            None => self.poll.mul_f64(0.75 + 0.5 * rand::random::<f64>()),
+            None => {
+                let until_look = self.look_at.saturating_duration_since(Instant::now());
+                if self.until_empty { until_look.min(DRAINED_EVERY) } else { until_look }
+            }
         };
         let asleep = is_hungry.then(|| self.inner.sessions.asleep());
-        let is_woken = tokio::time::timeout(pause, self.shared.changed()).await.is_ok();
+        // Woken or not, it is looked at what there is.
+        let _ = tokio::time::timeout(pause, self.shared.changed()).await;
         drop(asleep);
-        if !is_woken {
-            self.hopeful = true;
-            self.looks_alone = true;
-            self.look_for_strays().await;
-        }
         false
+    }
+
+    /// Looks for what nobody tells of.
+    async fn look(&mut self) {
+        // Jittered, so that processes that began together do not look together.
+        self.look_at = Instant::now() + self.poll.mul_f64(0.75 + 0.5 * rand::random::<f64>());
+        self.hopeful = true;
+        self.look_for_strays().await;
+        self.claim_alone().await;
     }
 
     async fn is_drained(&self) -> bool {
@@ -284,7 +293,13 @@ impl Pump {
         }
     }
 
-    fn turned(&mut self, life: &Arc<Life>, outcomes: Vec<Outcome>, turned: Turned, claim: Option<Claim>) {
+    fn turned(
+        &mut self,
+        life: &Arc<Life>,
+        outcomes: Vec<Outcome>,
+        turned: Turned,
+        claim: Option<Claim>,
+    ) {
         (self.bound, self.failures) = (RETRY_FIRST, 0);
         self.finished_last = outcomes.len();
         for outcome in outcomes {
@@ -312,7 +327,7 @@ impl Pump {
             Found::Paused | Found::Limited => false,
         };
         if let Some(lease) = turned.lease {
-            self.claimed(life, lease);
+            self.claimed(life, lease, Next::Last);
         }
     }
 
@@ -334,7 +349,7 @@ impl Pump {
         self.inner.events.tell(EventKind::Stale, &about);
     }
 
-    fn claimed(&mut self, life: &Arc<Life>, lease: Lease) {
+    fn claimed(&mut self, life: &Arc<Life>, lease: Lease, place: Next) {
         life.last.fetch_max(lease.token, Ordering::AcqRel);
         self.leases.insert((life.id, lease.token), lease.jobs.len());
         let mut items = Vec::with_capacity(lease.jobs.len());
@@ -350,8 +365,14 @@ impl Pump {
                 Err(error) => {
                     tracing::error!(target: "leaseward_queue", job = %job.id, error = %error, "a job that cannot be read is dead");
                     let fate = Fate::Dead { body: job.body };
-                    let ending =
-                        Ending { token: lease.token, id: job.id, fate, key: job.key, unique: None, noted: false };
+                    let ending = Ending {
+                        token: lease.token,
+                        id: job.id,
+                        fate,
+                        key: job.key,
+                        unique: None,
+                        noted: false,
+                    };
                     self.held.push(Outcome {
                         life: life.clone(),
                         ending,
@@ -361,13 +382,13 @@ impl Pump {
                 }
             }
         }
-        self.shared.put(items);
+        self.shared.put(items, place);
     }
 
-    /// Claims jobs that may have killed their worker: only as many as can run now.
+    /// Claims jobs that may have killed their worker: only as many as can run now, and one if all are busy, which is next.
     async fn claim_alone(&mut self) {
-        let free = self.shared.concurrency.saturating_sub(self.shared.held());
-        if free == 0 || self.life.is_over() {
+        let free = self.shared.concurrency.saturating_sub(self.shared.held()).max(1);
+        if self.life.is_over() {
             return;
         }
         let life = self.life.clone();
@@ -384,7 +405,7 @@ impl Pump {
             answer
         };
         match answer {
-            Ok(Turned { lease: Some(lease), .. }) => self.claimed(&life, lease),
+            Ok(Turned { lease: Some(lease), .. }) => self.claimed(&life, lease, Next::First),
             Ok(_) => {}
             Err(error) => {
                 if error.kind() == ErrorKind::Indeterminate {
@@ -409,11 +430,13 @@ impl Pump {
                 for lease in found {
                     if lease.jobs.first().is_some_and(|job| job.id.queue() == self.number) {
                         life.tokens.lock().insert(lease.token);
-                        self.claimed(&life, lease);
+                        self.claimed(&life, lease, Next::Last);
                     }
                 }
             }
-            Err(error) => tracing::debug!(target: "leaseward_queue", error = %error, "strays are looked for again"),
+            Err(error) => {
+                tracing::debug!(target: "leaseward_queue", error = %error, "strays are looked for again")
+            }
         }
     }
 
@@ -433,7 +456,8 @@ impl Drop for Pump {
         }
         // The worker was dropped in the middle of its work. Others of this process may keep the session alive: so what is
         // left is given back, or would be stuck for as long as they live.
-        let tokens: Vec<i64> = self.leases.keys().filter(|(life, _)| *life == self.life.id).map(|(_, t)| *t).collect();
+        let tokens: Vec<i64> =
+            self.leases.keys().filter(|(life, _)| *life == self.life.id).map(|(_, t)| *t).collect();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(give_back_later(self.inner.clone(), self.life.clone(), tokens));
         }
@@ -448,7 +472,9 @@ async fn give_back_later(inner: Arc<Inner>, life: Arc<Life>, tokens: Vec<i64>) {
     };
     let leases = match inner.backend.strays(life.id, known).await {
         Ok(leases) => leases,
-        Err(error) => return tracing::warn!(target: "leaseward_queue", error = %error, "jobs were not given back"),
+        Err(error) => {
+            return tracing::warn!(target: "leaseward_queue", error = %error, "jobs were not given back");
+        }
     };
     let of_ours = leases.into_iter().filter(|lease| tokens.contains(&lease.token));
     let mut settle = Settle { in_transactions: true, ..Settle::default() };
@@ -456,7 +482,14 @@ async fn give_back_later(inner: Arc<Inner>, life: Arc<Life>, tokens: Vec<i64>) {
         settle.ended.push(token);
         settle.endings.extend(jobs.into_iter().map(|job| {
             let unique = Body::decode(&job.body).ok().and_then(|body| body.unique);
-            Ending { token, id: job.id, fate: Fate::Back { body: job.body }, key: job.key, unique, noted: false }
+            Ending {
+                token,
+                id: job.id,
+                fate: Fate::Back { body: job.body },
+                key: job.key,
+                unique,
+                noted: false,
+            }
         }));
     }
     if settle.endings.is_empty() {
@@ -465,6 +498,8 @@ async fn give_back_later(inner: Arc<Inner>, life: Arc<Life>, tokens: Vec<i64>) {
     let queue = settle.endings[0].id.queue();
     match inner.backend.turn(Turn { session: life.id, settle, claim: None }).await {
         Ok(_) => inner.bells.work(queue),
-        Err(error) => tracing::warn!(target: "leaseward_queue", error = %error, "jobs were not given back"),
+        Err(error) => {
+            tracing::warn!(target: "leaseward_queue", error = %error, "jobs were not given back")
+        }
     }
 }

@@ -125,10 +125,11 @@ where
             Ok(future) => Box::pin(future),
             Err(panic) => return Err(panicked(&*panic)),
         };
-        let caught = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => std::task::Poll::Ready(Err(panicked(&*panic))),
-        });
+        let caught =
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                Ok(poll) => poll.map(Ok),
+                Err(panic) => std::task::Poll::Ready(Err(panicked(&*panic))),
+            });
         caught.await?.map(Into::into)
     }
 
@@ -161,7 +162,9 @@ where
                 ended
             }
             End::Stopped(Stop::Cancelled) => (EventKind::Cancelled, policy.cancelled(&body)),
-            End::Stopped(Stop::Abandoned) => (EventKind::GivenBack, Fate::Back { body: body.encode() }),
+            End::Stopped(Stop::Abandoned) => {
+                (EventKind::GivenBack, Fate::Back { body: body.encode() })
+            }
             End::Stopped(Stop::Lost) => {
                 self.shared.summary.lock().lost += 1;
                 self.tell(context, EventKind::Lost, Some(run), None);
@@ -198,7 +201,13 @@ where
         }
     }
 
-    fn tell(&self, context: &Context, kind: EventKind, run: Option<Duration>, message: Option<&str>) {
+    fn tell(
+        &self,
+        context: &Context,
+        kind: EventKind,
+        run: Option<Duration>,
+        message: Option<&str>,
+    ) {
         self.queue.inner.events.tell(
             kind,
             &About {
@@ -216,5 +225,8 @@ where
 fn panicked(panic: &(dyn Any + Send)) -> Failure {
     let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-    Failure::new(format!("the handler panicked: {}", said.as_deref().unwrap_or("it did not say why")))
+    Failure::new(format!(
+        "the handler panicked: {}",
+        said.as_deref().unwrap_or("it did not say why")
+    ))
 }

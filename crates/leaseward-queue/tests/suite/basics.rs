@@ -64,8 +64,13 @@ async fn many_jobs_are_done_once_each(place: &Place) {
 
 async fn urgent_jobs_come_first_then_old_ones(place: &Place) {
     let queue = place.client().await;
-    let job = |what: &str, priority| NewJob::new("order", what).priority(Priority::new(priority).expect("one"));
-    queue.push_many([job("c", 8), job("e", 15), job("a", 0), job("d", 8), job("b", 3)]).await.expect("pushed");
+    let job = |what: &str, priority| {
+        NewJob::new("order", what).priority(Priority::new(priority).expect("one"))
+    };
+    queue
+        .push_many([job("c", 8), job("e", 15), job("a", 0), job("d", 8), job("b", 3)])
+        .await
+        .expect("pushed");
     let seen = Seen::new();
     let run = seen.clone();
     Worker::new(&queue, "order")

@@ -29,14 +29,23 @@ pub(crate) struct Place {
     _folder: Option<TempDir>,
 }
 
+/// What is logged, if `RUST_LOG` says so.
+fn logs() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    // Another case has done so.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
 impl Place {
     pub(crate) fn postgres() -> Self {
+        logs();
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let url = SERVER.database(&format!("case_{number}"));
         Self { url, _folder: None }
     }
 
     pub(crate) fn sqlite() -> Self {
+        logs();
         let folder = tempfile::tempdir().expect("a folder can be made");
         let url = format!("sqlite:{}", folder.path().join("queue.db").display());
         Self { url, _folder: Some(folder) }
@@ -77,7 +86,10 @@ macro_rules! cases {
 pub(crate) use cases;
 
 /// Asks again and again until there is an answer.
-pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
     let begin = Instant::now();
     loop {
         if let Some(answer) = ask().await {
@@ -163,11 +175,16 @@ impl Elsewhere {
         F: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Ending> + Send + 'static,
     {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime can be made");
         let url = place.url.clone();
         runtime.spawn(async move {
-            let client = Queue::builder().ttl(MORTAL).connect(&url).await.expect("the database can be reached");
+            let client = Queue::builder()
+                .ttl(MORTAL)
+                .connect(&url)
+                .await
+                .expect("the database can be reached");
             Worker::new(&client, queue).run(handler).await.expect("a worker begins")
         });
         Self { runtime }

@@ -37,7 +37,8 @@ async fn jobs_of_a_vanished_worker_run_elsewhere(place: &Place) {
     let all = done.wait_for(20).await;
     worker.end().await;
     for (number, fence) in first {
-        let (_, later, attempt) = *all.iter().find(|(other, ..)| *other == number).expect("it ran again");
+        let (_, later, attempt) =
+            *all.iter().find(|(other, ..)| *other == number).expect("it ran again");
         assert!(later > fence && attempt == 2, "{number}: {fence} then {later}, attempt {attempt}");
     }
     assert!(queue.is_drained("crash").await.expect("asked"));
@@ -48,7 +49,8 @@ async fn a_dropped_worker_gives_its_jobs_back(place: &Place) {
     let queue = place.client().await;
     let id = queue.push(NewJob::new("dropped", &1)).await.expect("pushed").id();
     // Keeps the session alive.
-    let other = Background::start(Worker::new(&queue, "other"), |_, _| async { Ok::<(), Failure>(()) });
+    let other =
+        Background::start(Worker::new(&queue, "other"), |_, _| async { Ok::<(), Failure>(()) });
     let begun = Seen::new();
     let worker = Background::start(Worker::new(&queue, "dropped"), {
         let begun = begun.clone();

@@ -16,7 +16,12 @@ use crate::{
 const TIDY_COUNT: i32 = 1_000;
 
 impl Postgres {
-    pub(super) async fn begin_session(&self, session: i64, who: &str, ttl_us: i64) -> Result<(), Error> {
+    pub(super) async fn begin_session(
+        &self,
+        session: i64,
+        who: &str,
+        ttl_us: i64,
+    ) -> Result<(), Error> {
         let schema = &self.schema;
         let sql = format!(
             "INSERT INTO {schema}.session (id, who, expires, idle) VALUES ($1, $2, {schema}.now_us() + $3, false) \
@@ -25,7 +30,12 @@ impl Postgres {
         self.link.query(&sql, &[int8(&session), text(&who), int8(&ttl_us)]).await.map(drop)
     }
 
-    pub(super) async fn beat_session(&self, session: i64, ttl_us: i64, idle: bool) -> Result<bool, Error> {
+    pub(super) async fn beat_session(
+        &self,
+        session: i64,
+        ttl_us: i64,
+        idle: bool,
+    ) -> Result<bool, Error> {
         let schema = &self.schema;
         let sql = format!(
             "UPDATE {schema}.session SET expires = {schema}.now_us() + $2, idle = $3 WHERE id = $1 RETURNING 1"
@@ -43,7 +53,11 @@ impl Postgres {
         rows.iter().map(|row| get(row, 0).map(JobId::new)).collect()
     }
 
-    pub(super) async fn stray_leases(&self, session: i64, known: &[i64]) -> Result<Vec<Lease>, Error> {
+    pub(super) async fn stray_leases(
+        &self,
+        session: i64,
+        known: &[i64],
+    ) -> Result<Vec<Lease>, Error> {
         let sql = format!(
             "SELECT token, ids, lkeys, bodies, done FROM {}.lease WHERE session = $1 AND NOT token = ANY ($2)",
             self.schema
@@ -75,9 +89,17 @@ impl Postgres {
         })
     }
 
-    pub(super) async fn adopt_leases(&self, session: i64, last: i64, count: u32) -> Result<Vec<Adopted>, Error> {
+    pub(super) async fn adopt_leases(
+        &self,
+        session: i64,
+        last: i64,
+        count: u32,
+    ) -> Result<Vec<Adopted>, Error> {
         let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let sql = format!("SELECT token, ids, lkeys, bodies, fin, who FROM {}.adopt($1, $2, $3)", self.schema);
+        let sql = format!(
+            "SELECT token, ids, lkeys, bodies, fin, who FROM {}.adopt($1, $2, $3)",
+            self.schema
+        );
         let rows = self.link.query(&sql, &[int8(&session), int8(&last), int4(&count)]).await?;
         let read = |row| {
             let jobs = leased(get(row, 1)?, get(row, 2)?, get(row, 3)?);
@@ -99,7 +121,12 @@ impl Postgres {
         get(only(&rows)?, 0)
     }
 
-    pub(super) async fn configure_queue(&self, session: i64, queue: i32, change: Change) -> Result<(), Error> {
+    pub(super) async fn configure_queue(
+        &self,
+        session: i64,
+        queue: i32,
+        change: Change,
+    ) -> Result<(), Error> {
         let schema = &self.schema;
         let (column, value) = match change {
             Change::Paused(paused) => ("paused", paused.to_string()),

@@ -68,7 +68,9 @@ async fn keep_listening(link: Weak<Link>, channel: String, ear: Ear) {
                     }
                 }
             }
-            Err(error) => tracing::debug!(error = %error, "notifications are not heard; workers poll"),
+            Err(error) => {
+                tracing::debug!(error = %error, "notifications are not heard; workers poll")
+            }
         }
         tokio::time::sleep(bound.mul_f64(rand::random())).await;
         bound = (bound * 2).min(RETRY_LAST);

@@ -127,8 +127,10 @@ impl Postgres {
 
     pub(super) async fn find_job(&self, id: JobId) -> Result<Option<Raw>, Error> {
         let schema = &self.schema;
-        let sources: Vec<_> =
-            ALL.iter().map(|of| format!("SELECT * FROM ({}) x WHERE id = $1", source(schema, *of))).collect();
+        let sources: Vec<_> = ALL
+            .iter()
+            .map(|of| format!("SELECT * FROM ({}) x WHERE id = $1", source(schema, *of)))
+            .collect();
         let sql = format!(
             "SELECT j.*, p.value FROM ({}) j LEFT JOIN {schema}.progress p USING (id) LIMIT 1",
             sources.join(" UNION ALL ")
@@ -168,7 +170,9 @@ impl Postgres {
 
     pub(super) async fn queue_is_drained(&self, queue: i32) -> Result<bool, Error> {
         let schema = &self.schema;
-        let some = |table: &str| format!("EXISTS (SELECT FROM {schema}.{table} WHERE id > $1 AND id < $2)");
+        let some = |table: &str| {
+            format!("EXISTS (SELECT FROM {schema}.{table} WHERE id > $1 AND id < $2)")
+        };
         let sql = format!(
             "SELECT NOT ({} OR {} OR {} OR EXISTS (SELECT FROM {schema}.lease WHERE queue = $3))",
             some("ready"),
@@ -192,10 +196,16 @@ impl Postgres {
         })
     }
 
-    pub(super) async fn replay_job(&self, session: i64, id: JobId, body: &[u8]) -> Result<bool, Error> {
+    pub(super) async fn replay_job(
+        &self,
+        session: i64,
+        id: JobId,
+        body: &[u8],
+    ) -> Result<bool, Error> {
         let sql = format!("SELECT {}.replay($1, $2, $3)", self.schema);
         let id = id.get();
-        let rows = self.link.query(&sql, &[int8(&session), int8(&id), (&body, Type::BYTEA)]).await?;
+        let rows =
+            self.link.query(&sql, &[int8(&session), int8(&id), (&body, Type::BYTEA)]).await?;
         get(only(&rows)?, 0)
     }
 

@@ -48,11 +48,7 @@ impl Marks {
             mark.full_at = now;
             mark.lows = full().map(|(low, _)| low).collect();
         }
-        Ranges {
-            lows: mark.lows.clone(),
-            highs: full().map(|(_, high)| high).collect(),
-            is_full,
-        }
+        Ranges { lows: mark.lows.clone(), highs: full().map(|(_, high)| high).collect(), is_full }
     }
 
     /// Notes what was found: next time it is looked for behind that, unless it was less than wanted.
@@ -82,10 +78,16 @@ mod tests {
         let base = slot(2, Priority::NORMAL);
         let first = marks.ranges(2, start);
         assert!(first.is_full);
-        assert_eq!((first.lows[8], first.highs[8]), (base, slot(2, Priority::LAST) - 6 * (1 << 44)));
+        assert_eq!(
+            (first.lows[8], first.highs[8]),
+            (base, slot(2, Priority::LAST) - 6 * (1 << 44))
+        );
         marks.claimed(2, &[base + 5, base + 6], false);
         let second = marks.ranges(2, start);
-        assert_eq!((second.is_full, second.lows[8], second.lows[7]), (false, base + 5, slot(2, Priority::NORMAL) - (1 << 44)));
+        assert_eq!(
+            (second.is_full, second.lows[8], second.lows[7]),
+            (false, base + 5, slot(2, Priority::NORMAL) - (1 << 44))
+        );
         assert!(marks.ranges(2, start + FULL_EVERY).is_full);
         marks.claimed(2, &[base + 9], true);
         assert_eq!(marks.ranges(2, start + FULL_EVERY).lows[8], base);

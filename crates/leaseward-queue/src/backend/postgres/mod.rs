@@ -22,8 +22,14 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use self::marks::Marks;
-use super::{Adopted, Answer, Backend, Cancelling, Change, Ear, Lease, Promoted, Pushes, Raw, Row, Told, Turn, Turned};
-use crate::{JobId, view::{JobState, QueueStats}};
+use super::{
+    Adopted, Answer, Backend, Cancelling, Change, Ear, Lease, Promoted, Pushes, Raw, Row, Told,
+    Turn, Turned,
+};
+use crate::{
+    JobId,
+    view::{JobState, QueueStats},
+};
 
 pub(crate) use self::push::{Columns, pushed};
 
@@ -56,7 +62,13 @@ impl Postgres {
         let link = Arc::new(Link::open(parsed, who).await?);
         let schema = format!("{}_queue", link.schema());
         schema::ready(&link, &schema).await?;
-        Ok(Self { link, schema, url: url.to_owned(), marks: Mutex::default(), listening: Mutex::default() })
+        Ok(Self {
+            link,
+            schema,
+            url: url.to_owned(),
+            marks: Mutex::default(),
+            listening: Mutex::default(),
+        })
     }
 
     fn stop_listening(&self) {
@@ -142,7 +154,13 @@ impl Backend for Postgres {
         Box::pin(async move { self.replay_job(session, id, &body).await })
     }
 
-    fn list(&self, queue: i32, state: JobState, after: Option<JobId>, count: u32) -> Answer<'_, Vec<Raw>> {
+    fn list(
+        &self,
+        queue: i32,
+        state: JobState,
+        after: Option<JobId>,
+        count: u32,
+    ) -> Answer<'_, Vec<Raw>> {
         Box::pin(self.list_jobs(queue, state, after, count))
     }
 
@@ -162,7 +180,13 @@ impl Backend for Postgres {
         Box::pin(self.configure_queue(session, queue, change))
     }
 
-    fn fire(&self, session: i64, name: String, at_us: i64, job: Option<Row>) -> Answer<'_, Option<Pushes>> {
+    fn fire(
+        &self,
+        session: i64,
+        name: String,
+        at_us: i64,
+        job: Option<Row>,
+    ) -> Answer<'_, Option<Pushes>> {
         Box::pin(async move { self.fire_job(session, &name, at_us, job.as_ref()).await })
     }
 

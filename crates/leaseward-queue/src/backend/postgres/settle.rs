@@ -162,7 +162,11 @@ impl Postgres {
                 let sql = format!(
                     "SELECT f.ours, f.busy, f.freed, c.state, c.token, c.ids, c.lkeys, c.bodies FROM {call}, \
                      LATERAL {schema}.claim($1, ${first}, ${}, ${}, ${}, ${}, ${}, f.ours IS NULL) c",
-                    first + 1, first + 2, first + 3, first + 4, first + 5
+                    first + 1,
+                    first + 2,
+                    first + 3,
+                    first + 4,
+                    first + 5
                 );
                 let mut params = given.to_vec();
                 params.extend(claim_params(&claim, &ranges, &count));
@@ -176,7 +180,12 @@ impl Postgres {
         settled(only(&rows)?)
     }
 
-    async fn claim_alone(&self, session: i64, claim: Claim, turned: &mut Turned) -> Result<(), Error> {
+    async fn claim_alone(
+        &self,
+        session: i64,
+        claim: Claim,
+        turned: &mut Turned,
+    ) -> Result<(), Error> {
         let sql = format!(
             "SELECT state, token, ids, lkeys, bodies FROM {}.claim($1, $2, $3, $4, $5, $6, $7, true)",
             self.schema
@@ -233,7 +242,11 @@ fn claim_params<'a>(claim: &'a Claim, ranges: &'a Ranges, count: &'a i32) -> [Pa
 }
 
 /// Jobs from columns.
-pub(super) fn leased(ids: Vec<i64>, keys: Option<Vec<Option<String>>>, bodies: Vec<Vec<u8>>) -> Vec<Leased> {
+pub(super) fn leased(
+    ids: Vec<i64>,
+    keys: Option<Vec<Option<String>>>,
+    bodies: Vec<Vec<u8>>,
+) -> Vec<Leased> {
     let mut keys = keys.unwrap_or_default().into_iter();
     let one = |(id, body)| {
         let key = keys.next().flatten().map(String::into_boxed_str);

@@ -127,13 +127,27 @@ impl Turn<'_> {
         Ok(admitted)
     }
 
-    fn lease(&self, session: i64, token: i64, counted: bool, jobs: Vec<Moving>) -> SqlResult<Lease> {
+    fn lease(
+        &self,
+        session: i64,
+        token: i64,
+        counted: bool,
+        jobs: Vec<Moving>,
+    ) -> SqlResult<Lease> {
         let mut statement = self.tx.prepare_cached(
             "INSERT INTO lq_leased (id, token, session, since, lkey, body, counted) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?;
         let mut leased = Vec::with_capacity(jobs.len());
         for job in jobs {
-            statement.execute(params![job.id, token, session, self.wall_us, job.key, job.body, counted])?;
+            statement.execute(params![
+                job.id,
+                token,
+                session,
+                self.wall_us,
+                job.key,
+                job.body,
+                counted
+            ])?;
             let key = job.key.map(String::into_boxed_str);
             leased.push(Leased { id: JobId::new(job.id), key, body: job.body });
         }

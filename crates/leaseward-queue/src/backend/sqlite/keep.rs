@@ -35,15 +35,16 @@ impl Turn<'_> {
     }
 
     pub(super) fn cancelled(&self, session: i64) -> SqlResult<Vec<JobId>> {
-        let mut statement =
-            self.tx.prepare_cached("SELECT id FROM lq_leased WHERE session = ?1 AND cancelled = 1")?;
+        let mut statement = self
+            .tx
+            .prepare_cached("SELECT id FROM lq_leased WHERE session = ?1 AND cancelled = 1")?;
         statement.query_map([session], |row| row.get(0).map(JobId::new))?.collect()
     }
 
     pub(super) fn strays(&self, session: i64, known: &[i64]) -> SqlResult<Vec<Lease>> {
-        let mut statement = self
-            .tx
-            .prepare_cached("SELECT token, id, lkey, body FROM lq_leased WHERE session = ?1 ORDER BY token, id")?;
+        let mut statement = self.tx.prepare_cached(
+            "SELECT token, id, lkey, body FROM lq_leased WHERE session = ?1 ORDER BY token, id",
+        )?;
         let mut rows = statement.query([session])?;
         let mut strays: Vec<Lease> = Vec::new();
         while let Some(row) = rows.next()? {
@@ -71,19 +72,26 @@ impl Turn<'_> {
             .prepare_cached("DELETE FROM lq_session WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM lq_leased WHERE session = ?1)")?
             .execute([session])?;
         if left == 0 {
-            self.tx.prepare_cached("UPDATE lq_session SET expires = 0 WHERE id = ?1")?.execute([session])?;
+            self.tx
+                .prepare_cached("UPDATE lq_session SET expires = 0 WHERE id = ?1")?
+                .execute([session])?;
         }
         Ok(())
     }
 
     pub(super) fn promote(&self, count: u32) -> SqlResult<Promoted> {
-        let mut statement = self.tx.prepare_cached("SELECT id, alone FROM lq_later WHERE due <= ?1 ORDER BY due, id LIMIT ?2")?;
-        let due = statement.query_map(params![self.wall_us, count], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut statement = self.tx.prepare_cached(
+            "SELECT id, alone FROM lq_later WHERE due <= ?1 ORDER BY due, id LIMIT ?2",
+        )?;
+        let due = statement
+            .query_map(params![self.wall_us, count], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let due: Vec<(i64, bool)> = due.collect::<SqlResult<_>>()?;
         let mut queues = Vec::new();
         for (id, alone) in &due {
             let to = if *alone { "lq_suspect" } else { "lq_ready" };
-            let sql = format!("INSERT INTO {to} (id, fence, lkey, body) SELECT id, fence, lkey, body FROM lq_later WHERE id = ?1");
+            let sql = format!(
+                "INSERT INTO {to} (id, fence, lkey, body) SELECT id, fence, lkey, body FROM lq_later WHERE id = ?1"
+            );
             self.tx.prepare_cached(&sql)?.execute([id])?;
             self.tx.prepare_cached("DELETE FROM lq_later WHERE id = ?1")?.execute([id])?;
             let queue = JobId::new(*id).queue();
@@ -92,8 +100,10 @@ impl Turn<'_> {
                 queues.push(queue);
             }
         }
-        let next: Option<i64> =
-            self.tx.prepare_cached("SELECT min(due) FROM lq_later")?.query_row([], |row| row.get(0))?;
+        let next: Option<i64> = self
+            .tx
+            .prepare_cached("SELECT min(due) FROM lq_later")?
+            .query_row([], |row| row.get(0))?;
         let pause_us = next.map(|due| (due - self.wall_us).max(0));
         Ok(Promoted { count: due.len() as u64, queues, pause_us })
     }
@@ -137,8 +147,14 @@ impl Turn<'_> {
         let limit = i64::try_from(TIDY_COUNT).unwrap_or(i64::MAX);
         let mut more = false;
         for (sql, before) in [
-            ("DELETE FROM lq_kept WHERE id IN (SELECT id FROM lq_kept WHERE until <= ?1 ORDER BY until LIMIT ?2)", self.wall_us),
-            ("DELETE FROM lq_dead WHERE id IN (SELECT id FROM lq_dead WHERE at <= ?1 LIMIT ?2)", self.wall_us - dead_for_us),
+            (
+                "DELETE FROM lq_kept WHERE id IN (SELECT id FROM lq_kept WHERE until <= ?1 ORDER BY until LIMIT ?2)",
+                self.wall_us,
+            ),
+            (
+                "DELETE FROM lq_dead WHERE id IN (SELECT id FROM lq_dead WHERE at <= ?1 LIMIT ?2)",
+                self.wall_us - dead_for_us,
+            ),
             (
                 "DELETE FROM lq_uniq WHERE (queue, key) IN (SELECT queue, key FROM lq_uniq WHERE until <= ?1 LIMIT ?2)",
                 self.wall_us,
@@ -170,7 +186,13 @@ impl Turn<'_> {
         .map(drop)
     }
 
-    pub(super) fn note(&self, session: i64, token: i64, id: JobId, value: &[u8]) -> SqlResult<bool> {
+    pub(super) fn note(
+        &self,
+        session: i64,
+        token: i64,
+        id: JobId,
+        value: &[u8],
+    ) -> SqlResult<bool> {
         self.tx
             .prepare_cached(
                 "INSERT OR REPLACE INTO lq_progress (id, fence, at, value) SELECT id, token, ?4, ?5 FROM lq_leased \

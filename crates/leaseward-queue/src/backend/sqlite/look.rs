@@ -16,14 +16,22 @@ fn source(of: JobState) -> &'static str {
             "SELECT id, NULL AS at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_ready UNION ALL \
              SELECT id, NULL, fence, lkey, NULL, body, NULL FROM lq_suspect"
         }
-        JobState::Later => "SELECT id, due AS at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_later",
-        JobState::Blocked => "SELECT id, NULL AS at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_blocked",
+        JobState::Later => {
+            "SELECT id, due AS at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_later"
+        }
+        JobState::Blocked => {
+            "SELECT id, NULL AS at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_blocked"
+        }
         JobState::Running => {
             "SELECT l.id, l.since AS at, l.token AS fence, l.lkey, s.who, l.body, NULL AS result \
              FROM lq_leased l LEFT JOIN lq_session s ON s.id = l.session"
         }
-        JobState::Dead => "SELECT id, at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_dead",
-        JobState::Done => "SELECT id, at, fence, NULL AS lkey, NULL AS who, body, result FROM lq_kept WHERE state = 1",
+        JobState::Dead => {
+            "SELECT id, at, fence, lkey, NULL AS who, body, NULL AS result FROM lq_dead"
+        }
+        JobState::Done => {
+            "SELECT id, at, fence, NULL AS lkey, NULL AS who, body, result FROM lq_kept WHERE state = 1"
+        }
         JobState::Cancelled => {
             "SELECT id, at, fence, NULL AS lkey, NULL AS who, body, result FROM lq_kept WHERE state <> 1"
         }
@@ -56,7 +64,13 @@ fn read(row: &Row<'_>, state: JobState) -> SqlResult<Raw> {
 }
 
 impl Turn<'_> {
-    pub(super) fn list(&self, queue: i32, of: JobState, after: Option<JobId>, count: u32) -> SqlResult<Vec<Raw>> {
+    pub(super) fn list(
+        &self,
+        queue: i32,
+        of: JobState,
+        after: Option<JobId>,
+        count: u32,
+    ) -> SqlResult<Vec<Raw>> {
         let sql = format!(
             "SELECT j.*, p.value FROM ({}) j LEFT JOIN lq_progress p ON p.id = j.id \
              WHERE j.id > ?1 AND j.id < ?2 ORDER BY j.id LIMIT ?3",
@@ -74,7 +88,11 @@ impl Turn<'_> {
                 "SELECT j.*, p.value FROM ({}) j LEFT JOIN lq_progress p ON p.id = j.id WHERE j.id = ?1",
                 source(of)
             );
-            let found = self.tx.prepare_cached(&sql)?.query_row([id.get()], |row| read(row, of)).optional()?;
+            let found = self
+                .tx
+                .prepare_cached(&sql)?
+                .query_row([id.get()], |row| read(row, of))
+                .optional()?;
             if found.is_some() {
                 return Ok(found);
             }

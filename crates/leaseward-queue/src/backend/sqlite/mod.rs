@@ -14,11 +14,21 @@ mod schema;
 mod settle;
 mod wake;
 
-use leaseward::{Error, ErrorKind, store::StoreUrl, stores::sqlite::{Link, Thread}};
+use leaseward::{
+    Error, ErrorKind,
+    store::StoreUrl,
+    stores::sqlite::{Link, Thread},
+};
 
 use self::{desk::Desk, wake::Watch};
-use super::{Adopted, Answer, Backend, Cancelling, Change, Ear, Lease, Promoted, Pushes, Raw, Row, Told, Turn, Turned};
-use crate::{JobId, view::{JobState, QueueStats}};
+use super::{
+    Adopted, Answer, Backend, Cancelling, Change, Ear, Lease, Promoted, Pushes, Raw, Row, Told,
+    Turn, Turned,
+};
+use crate::{
+    JobId,
+    view::{JobState, QueueStats},
+};
 
 pub(crate) use self::push::push_rows;
 
@@ -38,7 +48,8 @@ impl Sqlite {
         let migrated = thread.call(move || {
             let link = Link::open(&url)?;
             let mut conn = link.connect()?;
-            link.patiently(|| schema::migrate_to(&mut conn, version.unwrap_or(schema::VERSION))).map(drop)
+            link.patiently(|| schema::migrate_to(&mut conn, version.unwrap_or(schema::VERSION)))
+                .map(drop)
         });
         migrated.await
     }
@@ -166,7 +177,13 @@ impl Backend for Sqlite {
         self.desk.write(move |turn| turn.replay(id, &body))
     }
 
-    fn list(&self, queue: i32, state: JobState, after: Option<JobId>, count: u32) -> Answer<'_, Vec<Raw>> {
+    fn list(
+        &self,
+        queue: i32,
+        state: JobState,
+        after: Option<JobId>,
+        count: u32,
+    ) -> Answer<'_, Vec<Raw>> {
         self.desk.write(move |turn| turn.list(queue, state, after, count))
     }
 
@@ -186,7 +203,13 @@ impl Backend for Sqlite {
         self.desk.write(move |turn| turn.configure(queue, change))
     }
 
-    fn fire(&self, _session: i64, name: String, at_us: i64, job: Option<Row>) -> Answer<'_, Option<Pushes>> {
+    fn fire(
+        &self,
+        _session: i64,
+        name: String,
+        at_us: i64,
+        job: Option<Row>,
+    ) -> Answer<'_, Option<Pushes>> {
         self.desk.write(move |turn| turn.fire(&name, at_us, job.as_ref()))
     }
 

@@ -61,8 +61,10 @@ pub(crate) fn push_rows(tx: &Connection, wall_us: i64, jobs: &[Row]) -> SqlResul
 fn insert(tx: &Connection, wall_us: i64, id: JobId, job: &Row) -> SqlResult<bool> {
     let due = if job.due_us < 0 { wall_us - job.due_us } else { job.due_us };
     if due > wall_us {
-        tx.prepare_cached("INSERT INTO lq_later (id, due, alone, lkey, body) VALUES (?1, ?2, 0, ?3, ?4)")?
-            .execute(params![id.get(), due, job.key.as_deref(), job.body])?;
+        tx.prepare_cached(
+            "INSERT INTO lq_later (id, due, alone, lkey, body) VALUES (?1, ?2, 0, ?3, ?4)",
+        )?
+        .execute(params![id.get(), due, job.key.as_deref(), job.body])?;
         return Ok(true);
     }
     tx.prepare_cached("INSERT INTO lq_ready (id, lkey, body) VALUES (?1, ?2, ?3)")?
@@ -71,7 +73,13 @@ fn insert(tx: &Connection, wall_us: i64, id: JobId, job: &Row) -> SqlResult<bool
 }
 
 /// Takes a unique key, or tells who has it.
-fn claim_key(tx: &Connection, wall_us: i64, id: JobId, key: &str, window: i64) -> SqlResult<Option<JobId>> {
+fn claim_key(
+    tx: &Connection,
+    wall_us: i64,
+    id: JobId,
+    key: &str,
+    window: i64,
+) -> SqlResult<Option<JobId>> {
     let until = if window == 0 { i64::MAX } else { wall_us.saturating_add(window) };
     let won = tx
         .prepare_cached(
@@ -88,7 +96,12 @@ fn claim_key(tx: &Connection, wall_us: i64, id: JobId, key: &str, window: i64) -
 }
 
 impl Turn<'_> {
-    pub(super) fn fire(&self, name: &str, at_us: i64, job: Option<&Row>) -> SqlResult<Option<Pushes>> {
+    pub(super) fn fire(
+        &self,
+        name: &str,
+        at_us: i64,
+        job: Option<&Row>,
+    ) -> SqlResult<Option<Pushes>> {
         let fired = self
             .tx
             .prepare_cached(

@@ -68,8 +68,8 @@ fn version(conn: &Connection) -> SqlResult<usize> {
         .optional()?;
     match there {
         None => Ok(0),
-        Some(()) => conn.query_row("SELECT version FROM lq_meta", [], |row| row.get::<_, i64>(0)).map(
-            |version| usize::try_from(version).unwrap_or(usize::MAX),
-        ),
+        Some(()) => conn
+            .query_row("SELECT version FROM lq_meta", [], |row| row.get::<_, i64>(0))
+            .map(|version| usize::try_from(version).unwrap_or(usize::MAX)),
     }
 }

@@ -82,7 +82,9 @@ impl Turn<'_> {
             }
             Fate::Back { body } => {
                 self.tx
-                    .prepare_cached("INSERT INTO lq_ready (id, fence, lkey, body) VALUES (?1, ?2, ?3, ?4)")?
+                    .prepare_cached(
+                        "INSERT INTO lq_ready (id, fence, lkey, body) VALUES (?1, ?2, ?3, ?4)",
+                    )?
                     .execute(params![id, fence, key, body])?;
             }
             Fate::Dead { body } => {
@@ -93,7 +95,8 @@ impl Turn<'_> {
                     .execute(params![id, self.wall_us, fence, key, body])?;
             }
         }
-        let has_ended = !matches!(fate, Fate::Retry { .. } | Fate::Snoozed { .. } | Fate::Back { .. });
+        let has_ended =
+            !matches!(fate, Fate::Retry { .. } | Fate::Snoozed { .. } | Fate::Back { .. });
         if has_ended && let Some(unique) = &ending.unique {
             self.tx
                 .prepare_cached("DELETE FROM lq_uniq WHERE queue = ?1 AND key = ?2 AND job = ?3")?
@@ -105,7 +108,14 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn keep(&self, ending: &Ending, state: i64, body: &[u8], result: Option<&[u8]>, for_us: i64) -> SqlResult<()> {
+    fn keep(
+        &self,
+        ending: &Ending,
+        state: i64,
+        body: &[u8],
+        result: Option<&[u8]>,
+        for_us: i64,
+    ) -> SqlResult<()> {
         let until = self.wall_us.saturating_add(for_us);
         self.tx
             .prepare_cached(
@@ -126,7 +136,9 @@ impl Turn<'_> {
             .execute(params![queue, done, failed, dead, cancelled, later])?;
         if counted > 0 {
             self.tx
-                .prepare_cached("UPDATE lq_queues SET running = max(running - ?2, 0) WHERE no = ?1")?
+                .prepare_cached(
+                    "UPDATE lq_queues SET running = max(running - ?2, 0) WHERE no = ?1",
+                )?
                 .execute(params![queue, counted])?;
         }
         Ok(())
@@ -135,16 +147,22 @@ impl Turn<'_> {
     /// Gives a place of a key back, and has one that was put aside try again; whether there was one.
     fn release_key(&self, queue: i32, key: &str) -> SqlResult<bool> {
         self.tx
-            .prepare_cached("UPDATE lq_keys SET running = max(running - 1, 0) WHERE queue = ?1 AND lkey = ?2")?
+            .prepare_cached(
+                "UPDATE lq_keys SET running = max(running - 1, 0) WHERE queue = ?1 AND lkey = ?2",
+            )?
             .execute(params![queue, key])?;
         let next: Option<i64> = self
             .tx
-            .prepare_cached("SELECT id FROM lq_blocked WHERE queue = ?1 AND lkey = ?2 ORDER BY id LIMIT 1")?
+            .prepare_cached(
+                "SELECT id FROM lq_blocked WHERE queue = ?1 AND lkey = ?2 ORDER BY id LIMIT 1",
+            )?
             .query_row(params![queue, key], |row| row.get(0))
             .optional()?;
         let Some(next) = next else {
             self.tx
-                .prepare_cached("DELETE FROM lq_keys WHERE queue = ?1 AND lkey = ?2 AND running = 0")?
+                .prepare_cached(
+                    "DELETE FROM lq_keys WHERE queue = ?1 AND lkey = ?2 AND running = 0",
+                )?
                 .execute(params![queue, key])?;
             return Ok(false);
         };
