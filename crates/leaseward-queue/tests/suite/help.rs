@@ -9,9 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseward_queue::{Backoff, Context, Ending, Failure, Queue, Worker};
+use leaseward_queue::{Backoff, Context, Ending, Error, Failure, JobId, NewJob, Queue, Worker, tx};
 use leaseward_testkit::{PATIENCE, Postgres};
 use parking_lot::Mutex;
+use rusqlite::TransactionBehavior::Immediate;
+use sqlx::Connection as _;
 use tempfile::TempDir;
 
 /// After so long without a sign of life a client is dead.
@@ -24,9 +26,10 @@ static SERVER: LazyLock<Postgres> =
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 
 /// A place in which nobody else keeps anything.
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) url: String,
-    _folder: Option<TempDir>,
+    folder: Option<Arc<TempDir>>,
 }
 
 /// What is logged, if `RUST_LOG` says so.
@@ -41,14 +44,14 @@ impl Place {
         logs();
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let url = SERVER.database(&format!("case_{number}"));
-        Self { url, _folder: None }
+        Self { url, folder: None }
     }
 
     pub(crate) fn sqlite() -> Self {
         logs();
         let folder = tempfile::tempdir().expect("a folder can be made");
         let url = format!("sqlite:{}", folder.path().join("queue.db").display());
-        Self { url, _folder: Some(folder) }
+        Self { url, folder: Some(Arc::new(folder)) }
     }
 
     /// Another client, as another process would have it.
@@ -60,6 +63,167 @@ impl Place {
     pub(crate) async fn mortal(&self) -> Queue {
         Queue::builder().ttl(MORTAL).connect(&self.url).await.expect("the database can be reached")
     }
+}
+
+/// What users of the crate bring along.
+impl Place {
+    /// The same place, for a handler to keep.
+    pub(crate) fn again(&self) -> Self {
+        self.clone()
+    }
+
+    /// What stands before the names of tables.
+    pub(crate) fn prefix(&self) -> &'static str {
+        if self.folder.is_some() { "lq_" } else { "leaseward_queue." }
+    }
+
+    pub(crate) fn drivers(&self) -> Vec<Drivers> {
+        match self.folder {
+            Some(_) => vec![Drivers::Rusqlite],
+            None => vec![Drivers::TokioPostgres, Drivers::Sqlx],
+        }
+    }
+
+    fn rusqlite(&self) -> rusqlite::Connection {
+        let path = self.url.strip_prefix("sqlite:").expect("a file");
+        let conn = rusqlite::Connection::open(path).expect("a file");
+        conn.busy_timeout(PATIENCE).expect("a time");
+        conn
+    }
+
+    async fn tokio_postgres(&self) -> tokio_postgres::Client {
+        let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls)
+            .await
+            .expect("the server can be reached");
+        tokio::spawn(connection);
+        client
+    }
+
+    /// Carries out a statement; the first number it answers, as text.
+    pub(crate) async fn sql(&self, sql: &str) -> String {
+        if self.folder.is_some() {
+            let conn = self.rusqlite();
+            let mut statement = conn.prepare(sql).expect("a statement");
+            let mut rows = statement.query([]).expect("it is carried out");
+            let first = rows.next().expect("it is carried out");
+            return first.map_or_else(String::new, |row| {
+                row.get::<_, i64>(0).expect("a number").to_string()
+            });
+        }
+        let rows = self.tokio_postgres().await.query(sql, &[]).await.expect("it is carried out");
+        rows.first().map_or_else(String::new, |row| row.get::<_, i64>(0).to_string())
+    }
+
+    /// A table in which jobs write that they were there.
+    pub(crate) async fn make_effects(&self) {
+        self.sql("CREATE TABLE effects (job BIGINT NOT NULL)").await;
+    }
+
+    pub(crate) async fn effects(&self, id: JobId) -> u32 {
+        let count =
+            self.sql(&format!("SELECT count(*) FROM effects WHERE job = {}", id.get())).await;
+        count.parse().expect("a number")
+    }
+}
+
+/// Ways into a database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Drivers {
+    TokioPostgres,
+    Sqlx,
+    Rusqlite,
+}
+
+impl Drivers {
+    /// Pushes a job in a transaction.
+    pub(crate) async fn push(self, place: &Place, queue: &Queue, commit: bool) {
+        let jobs = [NewJob::new("tx", "pushed")];
+        match self {
+            Self::TokioPostgres => {
+                let mut client = place.tokio_postgres().await;
+                let transaction = client.transaction().await.expect("begun");
+                tx::postgres::push(&transaction, queue, jobs).await.expect("pushed");
+                if commit {
+                    transaction.commit().await.expect("committed");
+                }
+            }
+            Self::Sqlx => {
+                let mut connection =
+                    sqlx::PgConnection::connect(&place.url).await.expect("reached");
+                let mut transaction = connection.begin().await.expect("begun");
+                tx::sqlx::push(&mut transaction, queue, jobs).await.expect("pushed");
+                if commit {
+                    transaction.commit().await.expect("committed");
+                }
+            }
+            Self::Rusqlite => {
+                let prepared = tx::sqlite::prepare(queue, jobs).await.expect("they can be");
+                let mut conn = place.rusqlite();
+                let transaction = conn.transaction_with_behavior(Immediate).expect("begun");
+                tx::sqlite::push(&transaction, &prepared).expect("pushed");
+                if commit {
+                    transaction.commit().expect("committed");
+                }
+            }
+        }
+    }
+
+    /// Has an effect and completes a job in one transaction. A refusal is committed all the same, to see that nothing is.
+    pub(crate) async fn complete(
+        self,
+        place: &Place,
+        context: &Context,
+        commit: bool,
+    ) -> Result<(), String> {
+        let effect = format!("INSERT INTO effects (job) VALUES ({})", context.id().get());
+        match self {
+            Self::TokioPostgres => {
+                let mut client = place.tokio_postgres().await;
+                let transaction = client.transaction().await.expect("begun");
+                transaction.execute(&effect, &[]).await.expect("an effect");
+                let completed = tx::postgres::complete(&transaction, context).await;
+                if commit {
+                    let _ = transaction.commit().await;
+                }
+                completed.map_err(|error| error.to_string())
+            }
+            Self::Sqlx => {
+                let mut connection =
+                    sqlx::PgConnection::connect(&place.url).await.expect("reached");
+                let mut transaction = connection.begin().await.expect("begun");
+                sqlx::query(sqlx::AssertSqlSafe(effect))
+                    .execute(&mut *transaction)
+                    .await
+                    .expect("an effect");
+                let completed = tx::sqlx::complete(&mut transaction, context).await;
+                if commit {
+                    let _ = transaction.commit().await;
+                }
+                completed.map_err(|error| error.to_string())
+            }
+            Self::Rusqlite => {
+                let mut conn = place.rusqlite();
+                let transaction = conn.transaction_with_behavior(Immediate).expect("begun");
+                transaction.execute(&effect, []).expect("an effect");
+                let completed = tx::sqlite::complete(&transaction, context);
+                if commit {
+                    transaction.commit().expect("committed");
+                }
+                completed.map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// Waits until so many jobs of a queue are done.
+pub(crate) async fn done(queue: &Queue, name: &str, count: u64) {
+    until("so many are done", || async {
+        let stats = queue.stats().await.expect("asked");
+        let found = stats.into_iter().find(|queue| queue.name == name)?;
+        assert!(found.done <= count, "{found:?}");
+        (found.done == count).then_some(())
+    })
+    .await;
 }
 
 /// Makes two tests of each case.
@@ -166,6 +330,7 @@ pub(crate) const SOON: Backoff = Backoff::new(Duration::from_millis(1), Duration
 /// A worker with a client and a runtime of its own, which can end from one moment to the next.
 pub(crate) struct Elsewhere {
     runtime: tokio::runtime::Runtime,
+    ice: Arc<Mutex<()>>,
 }
 
 impl Elsewhere {
@@ -187,7 +352,29 @@ impl Elsewhere {
                 .expect("the database can be reached");
             Worker::new(&client, queue).run(handler).await.expect("a worker begins")
         });
-        Self { runtime }
+        Self { runtime, ice: Arc::default() }
+    }
+
+    /// Stops everything in it until the answer is dropped.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let (ice, inside) = (self.ice.clone(), Arc::new(AtomicU32::new(0)));
+        let frozen = Frozen(ice.lock_arc());
+        let is_inside = inside.clone();
+        // It has one thread.
+        self.runtime.spawn(async move {
+            is_inside.store(1, Ordering::Release);
+            drop(ice.lock());
+        });
+        leaseward_testkit::eventually("it is frozen", PATIENCE, || {
+            (inside.load(Ordering::Acquire) == 1).then_some(())
+        });
+        frozen
+    }
+
+    /// Has one of its jobs note a checkpoint.
+    pub(crate) async fn checkpoint(&self, context: Context) -> Result<(), Error> {
+        let noting = self.runtime.spawn(async move { context.checkpoint(&1).await });
+        noting.await.expect("no panic")
     }
 
     /// Ends it without a word to anybody.
@@ -195,3 +382,9 @@ impl Elsewhere {
         self.runtime.shutdown_background();
     }
 }
+
+/// Drop it, and what was stopped goes on.
+pub(crate) struct Frozen(
+    #[allow(dead_code, reason = "held, not read")]
+    parking_lot::ArcMutexGuard<parking_lot::RawMutex, ()>,
+);

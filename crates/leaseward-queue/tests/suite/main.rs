@@ -1,5 +1,12 @@
 //! One suite of promises, run over both databases: each case is a test named `group::postgres::case` and `group::sqlite::case`.
 
 mod basics;
+mod cancelling;
+mod failing;
 mod help;
+mod limits;
 mod lives;
+mod looking;
+mod periodic;
+mod transactions;
+mod unique;
