@@ -56,6 +56,9 @@ pub(super) struct Pump {
     hopeful: bool,
     /// When to look for what nobody tells of, however busy it is.
     look_at: Instant,
+    /// The lease of a job that may have killed its worker, while it runs: one at a time, so that only those die with it
+    /// that have never been suspected.
+    suspect: Option<(i64, i64)>,
     finished_last: usize,
     prefetch: usize,
     poll: Duration,
@@ -94,6 +97,7 @@ impl Pump {
             held: Vec::new(),
             hopeful: true,
             look_at: Instant::now(),
+            suspect: None,
             finished_last: 0,
             prefetch: worker.prefetch,
             poll: worker.poll,
@@ -189,7 +193,12 @@ impl Pump {
         self.look_at = Instant::now() + self.poll.mul_f64(0.75 + 0.5 * rand::random::<f64>());
         self.hopeful = true;
         self.look_for_strays().await;
-        self.claim_alone().await;
+        if let Some(at) = self.strays.first() {
+            self.look_at = self.look_at.min(*at);
+        }
+        if self.suspect.is_none() {
+            self.claim_alone().await;
+        }
     }
 
     async fn is_drained(&self) -> bool {
@@ -229,7 +238,10 @@ impl Pump {
     async fn turn(&mut self, mut outcomes: Vec<Outcome>, claim: usize) {
         if self.life.is_over() && claim > 0 {
             match self.inner.sessions.life().await {
-                Ok(life) => self.life = life,
+                Ok(life) => {
+                    self.life = life;
+                    self.suspect = None;
+                }
                 Err(error) => {
                     self.held = outcomes;
                     return self.pause(&error).await;
@@ -270,7 +282,7 @@ impl Pump {
                 now.iter_mut().for_each(|outcome| outcome.is_doubtful |= is_doubtful);
                 self.held.append(&mut now);
                 if is_doubtful && wanted {
-                    self.strays = STRAYS_AFTER.map(|after| Instant::now() + after).into();
+                    self.expect_strays();
                 }
                 self.pause(&error).await;
             }
@@ -338,6 +350,10 @@ impl Pump {
             if *left == 0 {
                 self.leases.remove(&(life.id, token));
                 life.tokens.lock().remove(&token);
+                if self.suspect == Some((life.id, token)) {
+                    self.suspect = None;
+                    self.look_at = Instant::now();
+                }
             }
         }
     }
@@ -385,16 +401,14 @@ impl Pump {
         self.shared.put(items, place);
     }
 
-    /// Claims jobs that may have killed their worker: only as many as can run now, and one if all are busy, which is next.
+    /// Claims a job that may have killed its worker, to be run next.
     async fn claim_alone(&mut self) {
-        let free = self.shared.concurrency.saturating_sub(self.shared.held()).max(1);
         if self.life.is_over() {
             return;
         }
         let life = self.life.clone();
         let last = life.last.load(Ordering::Acquire);
-        let count = u32::try_from(free).unwrap_or(u32::MAX);
-        let claim = Claim { queue: self.number, last, count, alone: true };
+        let claim = Claim { queue: self.number, last, count: 1, alone: true };
         let answer = {
             let _claiming = life.claiming.read().await;
             let turn = Turn { session: life.id, settle: Settle::default(), claim: Some(claim) };
@@ -405,15 +419,23 @@ impl Pump {
             answer
         };
         match answer {
-            Ok(Turned { lease: Some(lease), .. }) => self.claimed(&life, lease, Next::First),
+            Ok(Turned { lease: Some(lease), .. }) => {
+                self.suspect = Some((life.id, lease.token));
+                self.claimed(&life, lease, Next::First);
+            }
             Ok(_) => {}
             Err(error) => {
                 if error.kind() == ErrorKind::Indeterminate {
-                    self.strays = STRAYS_AFTER.map(|after| Instant::now() + after).into();
+                    self.expect_strays();
                 }
                 self.pause(&error).await;
             }
         }
+    }
+
+    fn expect_strays(&mut self) {
+        self.strays = STRAYS_AFTER.map(|after| Instant::now() + after).into();
+        self.look_at = Instant::now();
     }
 
     /// Takes what was claimed without our knowing, because the answer was lost.

@@ -3,6 +3,7 @@
 mod basics;
 mod cancelling;
 mod failing;
+#[path = "../support/help.rs"]
 mod help;
 mod limits;
 mod lives;

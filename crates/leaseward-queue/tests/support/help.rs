@@ -29,7 +29,8 @@ static DATABASES: AtomicU32 = AtomicU32::new(0);
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) url: String,
-    folder: Option<Arc<TempDir>>,
+    is_file: bool,
+    _folder: Option<Arc<TempDir>>,
 }
 
 /// What is logged, if `RUST_LOG` says so.
@@ -44,14 +45,20 @@ impl Place {
         logs();
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let url = SERVER.database(&format!("case_{number}"));
-        Self { url, folder: None }
+        Self { url, is_file: false, _folder: None }
     }
 
     pub(crate) fn sqlite() -> Self {
         logs();
         let folder = tempfile::tempdir().expect("a folder can be made");
         let url = format!("sqlite:{}", folder.path().join("queue.db").display());
-        Self { url, folder: Some(Arc::new(folder)) }
+        Self { url, is_file: true, _folder: Some(Arc::new(folder)) }
+    }
+
+    /// A place that somebody else has made.
+    pub(crate) fn at(url: String) -> Self {
+        logs();
+        Self { is_file: url.starts_with("sqlite:"), url, _folder: None }
     }
 
     /// Another client, as another process would have it.
@@ -74,13 +81,14 @@ impl Place {
 
     /// What stands before the names of tables.
     pub(crate) fn prefix(&self) -> &'static str {
-        if self.folder.is_some() { "lq_" } else { "leaseward_queue." }
+        if self.is_file { "lq_" } else { "leaseward_queue." }
     }
 
     pub(crate) fn drivers(&self) -> Vec<Drivers> {
-        match self.folder {
-            Some(_) => vec![Drivers::Rusqlite],
-            None => vec![Drivers::TokioPostgres, Drivers::Sqlx],
+        if self.is_file {
+            vec![Drivers::Rusqlite]
+        } else {
+            vec![Drivers::TokioPostgres, Drivers::Sqlx]
         }
     }
 
@@ -101,7 +109,7 @@ impl Place {
 
     /// Carries out a statement; the first number it answers, as text.
     pub(crate) async fn sql(&self, sql: &str) -> String {
-        if self.folder.is_some() {
+        if self.is_file {
             let conn = self.rusqlite();
             let mut statement = conn.prepare(sql).expect("a statement");
             let mut rows = statement.query([]).expect("it is carried out");
@@ -175,41 +183,59 @@ impl Drivers {
         context: &Context,
         commit: bool,
     ) -> Result<(), String> {
+        self.carry_out(place, context, commit, || ()).await.map_err(|error| error.to_string())
+    }
+
+    /// The same, and something in between before it is committed.
+    pub(crate) async fn complete_and(
+        self,
+        place: &Place,
+        context: &Context,
+        between: impl FnOnce() + Send,
+    ) -> Result<(), String> {
+        self.carry_out(place, context, true, between).await.map_err(|error| error.to_string())
+    }
+
+    async fn carry_out(
+        self,
+        place: &Place,
+        context: &Context,
+        commit: bool,
+        between: impl FnOnce() + Send,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let effect = format!("INSERT INTO effects (job) VALUES ({})", context.id().get());
         match self {
             Self::TokioPostgres => {
-                let mut client = place.tokio_postgres().await;
-                let transaction = client.transaction().await.expect("begun");
-                transaction.execute(&effect, &[]).await.expect("an effect");
+                let (mut client, connection) =
+                    tokio_postgres::connect(&place.url, tokio_postgres::NoTls).await?;
+                tokio::spawn(connection);
+                let transaction = client.transaction().await?;
+                transaction.execute(&effect, &[]).await?;
                 let completed = tx::postgres::complete(&transaction, context).await;
-                if commit {
-                    let _ = transaction.commit().await;
-                }
-                completed.map_err(|error| error.to_string())
+                between();
+                let committed = if commit { transaction.commit().await } else { Ok(()) };
+                completed?;
+                Ok(committed?)
             }
             Self::Sqlx => {
-                let mut connection =
-                    sqlx::PgConnection::connect(&place.url).await.expect("reached");
-                let mut transaction = connection.begin().await.expect("begun");
-                sqlx::query(sqlx::AssertSqlSafe(effect))
-                    .execute(&mut *transaction)
-                    .await
-                    .expect("an effect");
+                let mut connection = sqlx::PgConnection::connect(&place.url).await?;
+                let mut transaction = connection.begin().await?;
+                sqlx::query(sqlx::AssertSqlSafe(effect)).execute(&mut *transaction).await?;
                 let completed = tx::sqlx::complete(&mut transaction, context).await;
-                if commit {
-                    let _ = transaction.commit().await;
-                }
-                completed.map_err(|error| error.to_string())
+                between();
+                let committed = if commit { transaction.commit().await } else { Ok(()) };
+                completed?;
+                Ok(committed?)
             }
             Self::Rusqlite => {
                 let mut conn = place.rusqlite();
-                let transaction = conn.transaction_with_behavior(Immediate).expect("begun");
-                transaction.execute(&effect, []).expect("an effect");
+                let transaction = conn.transaction_with_behavior(Immediate)?;
+                transaction.execute(&effect, [])?;
                 let completed = tx::sqlite::complete(&transaction, context);
-                if commit {
-                    transaction.commit().expect("committed");
-                }
-                completed.map_err(|error| error.to_string())
+                between();
+                let committed = if commit { transaction.commit() } else { Ok(()) };
+                completed?;
+                Ok(committed?)
             }
         }
     }
