@@ -3,6 +3,7 @@
 mod basics;
 mod cancelling;
 mod failing;
+#[allow(dead_code, reason = "the faults use the rest of it")]
 #[path = "../support/help.rs"]
 mod help;
 mod limits;
