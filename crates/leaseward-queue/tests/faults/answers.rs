@@ -5,7 +5,7 @@ use std::time::Duration;
 use leaseward_queue::{Failure, NewJob, Queue, Worker};
 use leaseward_testkit::{PATIENCE, Postgres, Proxy, eventually};
 
-use crate::help::{Background, Place, Seen, done};
+use crate::help::{Background, Place, Seen, done, until};
 
 /// A server, and a queue behind a proxy; nobody listens through it.
 async fn behind_a_proxy(name: &str) -> (Postgres, Proxy, Queue, Place) {
@@ -53,7 +53,7 @@ async fn jobs_claimed_by_a_statement_whose_answer_was_lost_are_run_by_whoever_cl
     direct.push(NewJob::new("stray", &1)).await.expect("pushed");
     direct.resume("stray").await.expect("resumed");
     proxy.release();
-    // Long before the session ends, and as its first attempt.
+    // Long before the session ends, and as its first attempt: it was given back.
     let all = seen.wait_for(2).await;
     assert_eq!(all, [(0.into(), 1), (1.into(), 1)]);
     done(&direct, "stray", 2).await;
@@ -78,6 +78,10 @@ async fn a_completion_whose_answer_was_lost_is_not_done_twice() {
         },
     );
     begun.wait_for(1).await;
+    // It has said that it sleeps, looked once more, and sleeps.
+    let sleeps = "SELECT count(*) FROM leaseward_queue.session, pg_stat_activity \
+                  WHERE idle AND query LIKE '%.claim(%' AND state = 'idle' AND datname = 'twice'";
+    carried_out(&server, "twice", sleeps, "1");
     // From here on nothing is heard: the completion is carried out, and its answer lost.
     proxy.hold_to_client();
     gate.add_permits(9);
@@ -85,7 +89,11 @@ async fn a_completion_whose_answer_was_lost_is_not_done_twice() {
     proxy.cut();
     proxy.pass();
     direct.push(NewJob::new("twice", &2)).await.expect("pushed");
-    begun.wait_for(2).await;
+    until("it is woken once it is connected again", || async {
+        queue.wake("twice");
+        (begun.count() == 2).then_some(())
+    })
+    .await;
     done(&direct, "twice", 2).await;
     let summary = worker.end().await;
     assert_eq!((begun.count(), summary.done, summary.lost), (2, 2, 0), "{summary:?}");
