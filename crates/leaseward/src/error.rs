@@ -100,7 +100,8 @@ impl Error {
     }
 
     /// The same failure for a second caller who shared the request.
-    pub(crate) fn duplicate(&self) -> Self {
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
         Self(Box::new(Inner {
             kind: self.0.kind,
             message: self.0.message.clone(),

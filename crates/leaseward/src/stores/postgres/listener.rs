@@ -13,10 +13,16 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{sync::mpsc, task::AbortHandle, time};
+use tokio::{runtime::Handle, sync::mpsc, task::AbortHandle, time};
 use tokio_postgres::{AsyncMessage, Client as Driver, types::Type};
 
-use super::{answers, client::Client, dial::Carrier, error::Stage};
+use super::{
+    answers,
+    client::Client,
+    dial::{Carrier, Dialler},
+    error::Stage,
+    lines::Lines,
+};
 use crate::{Error, ErrorKind};
 
 /// How long the notification that is sent for a trial may take.
@@ -100,38 +106,58 @@ async fn keep_listening(client: Weak<Client>) {
     }
 }
 
-type Messages = mpsc::UnboundedReceiver<String>;
+/// What is heard, until the connection ends.
+pub(super) type Messages = mpsc::UnboundedReceiver<String>;
 
-/// Connects, listens, and tries whether it hears.
+/// Listens on the client's own channel.
 async fn begin(client: &Arc<Client>) -> Result<(Driver, Messages), Error> {
-    let server = client.listens_at();
-    let at = client.config.location();
-    let (driver, carrier) = client.dialler.dial(server, &at).await?;
-    let mut messages = carry(client, carrier);
-    let channel = channel(client.me);
-    let listen = format!("LISTEN \"{channel}\"");
-    driver
-        .batch_execute(&listen)
-        .await
-        .map_err(|error| super::error::translate(&error, Stage::Connecting, &at))?;
-    // Over another connection: in a transaction of its own it would be heard through a pooler too.
-    let sql = "SELECT pg_notify($1, $2)";
-    client.lines.query(sql, &[(&channel, Type::TEXT), (&HELLO, Type::TEXT)]).await?;
-    match time::timeout(TRIAL, messages.recv()).await {
-        Ok(Some(_)) => Ok((driver, messages)),
-        Ok(None) | Err(_) => {
-            let message = "notifications do not arrive";
-            Err(Error::new(ErrorKind::Unsupported, message).hint(
-                "is there a pooler in transaction mode? `listen=URL` names a direct connection",
-            ))
+    let way = Way {
+        dialler: &client.dialler,
+        server: client.listens_at(),
+        lines: &client.lines,
+        runtime: &client.runtime,
+    };
+    way.listen(&channel(client.me)).await
+}
+
+/// What it takes to listen.
+pub(super) struct Way<'a> {
+    pub(super) dialler: &'a Dialler,
+    pub(super) server: &'a tokio_postgres::Config,
+    pub(super) lines: &'a Lines,
+    pub(super) runtime: &'a Handle,
+}
+
+impl Way<'_> {
+    /// Connects, listens, and tries whether it hears.
+    pub(super) async fn listen(&self, channel: &str) -> Result<(Driver, Messages), Error> {
+        let at = &self.lines.at;
+        let (driver, carrier) = self.dialler.dial(self.server, at).await?;
+        let mut messages = carry(self.runtime, carrier);
+        let listen = format!("LISTEN \"{channel}\"");
+        driver
+            .batch_execute(&listen)
+            .await
+            .map_err(|error| super::error::translate(&error, Stage::Connecting, at))?;
+        // Over another connection: in a transaction of its own it would be heard through a pooler too.
+        let sql = "SELECT pg_notify($1, $2)";
+        self.lines.query(sql, &[(&channel, Type::TEXT), (&HELLO, Type::TEXT)]).await?;
+        match time::timeout(TRIAL, messages.recv()).await {
+            Ok(Some(_)) => Ok((driver, messages)),
+            Ok(None) | Err(_) => {
+                let message = "notifications do not arrive";
+                Err(Error::new(ErrorKind::Unsupported, message).hint(
+                    "is there a pooler in transaction mode? `listen=URL` names a direct connection",
+                ))
+            }
         }
     }
 }
 
 /// Carries a connection's messages in a task that ends with the connection: at the latest when its driver is dropped.
-fn carry(client: &Client, mut carrier: Carrier) -> Messages {
+fn carry(runtime: &Handle, mut carrier: Carrier) -> Messages {
     let (tell, messages) = mpsc::unbounded_channel();
-    client.runtime.spawn(async move {
+    runtime.spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| carrier.poll_message(context)).await {
             if let AsyncMessage::Notification(said) = message {
                 // Nobody receives it any more if the driver has just been dropped.

@@ -30,6 +30,7 @@ mod guarantee;
 mod inspect;
 mod keeper;
 mod lines;
+mod link;
 mod listener;
 mod probe;
 mod schema;
@@ -38,6 +39,8 @@ mod wire;
 
 use std::sync::Arc;
 
+#[doc(hidden)]
+pub use self::link::{Heard, Link};
 pub use self::{
     schema::{Migrated, migrate},
     store::Postgres,

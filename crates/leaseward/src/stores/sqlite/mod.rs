@@ -27,6 +27,7 @@ mod file;
 mod inspect;
 mod keeper;
 mod lease;
+mod link;
 mod network;
 mod room;
 mod row;
@@ -41,6 +42,8 @@ mod writer;
 
 use std::sync::Arc;
 
+#[doc(hidden)]
+pub use self::link::{Link, Rung, Thread};
 pub use self::{
     config::{Durability, default_path},
     store::Sqlite,

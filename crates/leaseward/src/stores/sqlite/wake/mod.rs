@@ -18,7 +18,7 @@ use std::{
 use parking_lot::Mutex;
 use rusqlite::{Connection, Result as SqlResult, params};
 
-use self::bell::Bell;
+pub(super) use self::bell::Bell;
 use super::{
     config::Durability,
     connection,

@@ -1,0 +1,309 @@
+//! Sessions: one sign of life for all jobs of a process.
+//!
+//! A [`Life`] is one session. Its deadline is counted from the moment a sign of life was *sent*, on a clock that also counts
+//! suspend; once it has passed, or the database says that the session is over, every job of it is lost, and a new life begins.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use leaseward::{
+    Error,
+    clock::{Clock as _, Moment, SystemClock},
+};
+use parking_lot::Mutex;
+use rand::RngExt as _;
+use tokio::sync::{Mutex as AsyncMutex, Notify, RwLock};
+
+use crate::{JobId, backend::Backend, job::micros};
+
+/// Why a job is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stop {
+    Cancelled = 1,
+    Lost = 2,
+    /// The worker ends, and has waited long enough.
+    Abandoned = 3,
+}
+
+/// How a running job is told to stop.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    stop: AtomicU8,
+    changed: Notify,
+}
+
+impl Control {
+    /// Tells it; the first reason counts.
+    pub(crate) fn stop(&self, why: Stop) {
+        let _ = self.stop.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        match self.stop.load(Ordering::Acquire) {
+            1 => Some(Stop::Cancelled),
+            2 => Some(Stop::Lost),
+            3 => Some(Stop::Abandoned),
+            _ => None,
+        }
+    }
+
+    /// Resolves once it is told.
+    pub(crate) async fn told(&self) -> Stop {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(why) = self.stopped() {
+                return why;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The jobs that a worker runs.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    jobs: Mutex<HashMap<JobId, Arc<Control>>>,
+}
+
+impl Running {
+    pub(crate) fn begun(&self, id: JobId, control: &Arc<Control>) {
+        self.jobs.lock().insert(id, control.clone());
+    }
+
+    pub(crate) fn ended(&self, id: JobId) {
+        self.jobs.lock().remove(&id);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.jobs.lock().len()
+    }
+
+    pub(crate) fn stop_all(&self, why: Stop) {
+        let all: Vec<_> = self.jobs.lock().values().cloned().collect();
+        all.iter().for_each(|control| control.stop(why));
+    }
+
+    fn cancel(&self, id: JobId) {
+        if let Some(control) = self.jobs.lock().get(&id) {
+            control.stop(Stop::Cancelled);
+        }
+    }
+}
+
+/// A worker that sleeps.
+pub(crate) struct Asleep<'a>(&'a AtomicUsize);
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) id: i64,
+    /// The newest token it has had.
+    pub(crate) last: AtomicI64,
+    /// Leases it knows of.
+    pub(crate) tokens: Mutex<HashSet<i64>>,
+    /// Held for reading by whoever claims: in between nobody's claim is under way, and what is not known is stray.
+    pub(crate) claiming: RwLock<()>,
+    deadline: Mutex<Moment>,
+    is_over: AtomicBool,
+}
+
+impl Life {
+    fn new() -> Self {
+        Self {
+            // Positive: zero stands for nobody, and what is below for transactions of the user's.
+            id: rand::rng().random_range(1..i64::MAX),
+            last: AtomicI64::new(0),
+            tokens: Mutex::default(),
+            claiming: RwLock::new(()),
+            deadline: Mutex::new(Moment::from_nanos(0)),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    backend: Arc<dyn Backend>,
+    pub(crate) who: String,
+    pub(crate) ttl: Duration,
+    life: Mutex<Option<Arc<Life>>>,
+    /// Held while a life begins.
+    beginning: AsyncMutex<()>,
+    /// Who counts what this handle does while it has no session.
+    shard: i64,
+    crews: Mutex<Vec<Weak<Running>>>,
+    sleeping: AtomicUsize,
+    /// Whether some worker has slept since the last sign of life, and whether others know.
+    has_slept: AtomicBool,
+    is_known_to_sleep: AtomicBool,
+}
+
+impl Sessions {
+    pub(crate) fn new(backend: Arc<dyn Backend>, who: String, ttl: Duration) -> Self {
+        Self {
+            backend,
+            who,
+            ttl,
+            life: Mutex::new(None),
+            beginning: AsyncMutex::new(()),
+            shard: rand::rng().random_range(1..i64::MAX),
+            crews: Mutex::default(),
+            sleeping: AtomicUsize::new(0),
+            has_slept: AtomicBool::new(false),
+            is_known_to_sleep: AtomicBool::new(false),
+        }
+    }
+
+    /// By whom it is counted what this handle does.
+    pub(crate) fn shard(&self) -> i64 {
+        self.life.lock().as_ref().map_or(self.shard, |life| life.id)
+    }
+
+    /// The life, which is begun if there is none.
+    pub(crate) async fn life(&self) -> Result<Arc<Life>, Error> {
+        let current = |this: &Self| this.life.lock().clone().filter(|life| !life.is_over());
+        if let Some(life) = current(self) {
+            return Ok(life);
+        }
+        let _beginning = self.beginning.lock().await;
+        if let Some(life) = current(self) {
+            return Ok(life);
+        }
+        let life = Arc::new(Life::new());
+        let sent = SystemClock.now();
+        self.backend.begin(life.id, self.who.clone(), micros(self.ttl)).await?;
+        *life.deadline.lock() = self.deadline(sent);
+        self.is_known_to_sleep.store(false, Ordering::Release);
+        *self.life.lock() = Some(life.clone());
+        Ok(life)
+    }
+
+    /// A little before the database would take it for dead.
+    fn deadline(&self, sent: Moment) -> Moment {
+        sent + (self.ttl - self.ttl / 50)
+    }
+
+    /// Has the jobs of a worker told what happens to the session.
+    pub(crate) fn add(&self, running: &Arc<Running>) {
+        let mut crews = self.crews.lock();
+        crews.retain(|crew| crew.strong_count() > 0);
+        crews.push(Arc::downgrade(running));
+    }
+
+    fn crews(&self) -> Vec<Arc<Running>> {
+        self.crews.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Counts as asleep until it is dropped.
+    pub(crate) fn asleep(&self) -> Asleep<'_> {
+        self.sleeping.fetch_add(1, Ordering::AcqRel);
+        Asleep(&self.sleeping)
+    }
+
+    /// Says that a worker is about to sleep. `true` if others were told only now: something may have come in meanwhile.
+    pub(crate) async fn about_to_sleep(&self) -> bool {
+        self.has_slept.store(true, Ordering::Release);
+        if self.is_known_to_sleep.load(Ordering::Acquire) {
+            return false;
+        }
+        self.beat().await.is_ok_and(|is_alive| is_alive)
+    }
+
+    /// Sends a sign of life; whether the session still is.
+    async fn beat(&self) -> Result<bool, Error> {
+        let Some(life) = self.life.lock().clone() else { return Ok(true) };
+        let sleeps =
+            self.has_slept.load(Ordering::Acquire) || self.sleeping.load(Ordering::Acquire) > 0;
+        let sent = SystemClock.now();
+        let alive = self.backend.beat(life.id, micros(self.ttl), sleeps).await?;
+        if alive {
+            *life.deadline.lock() = self.deadline(sent);
+            self.is_known_to_sleep.store(sleeps, Ordering::Release);
+        }
+        Ok(alive)
+    }
+
+    /// Ends a life: all its jobs are lost.
+    pub(crate) fn over(&self, life: &Life) {
+        if life.is_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::warn!(target: "leaseward_queue", "this process was taken for dead: its jobs are lost");
+        self.crews().iter().for_each(|crew| crew.stop_all(Stop::Lost));
+    }
+
+    /// Sends signs of life until it is dropped.
+    pub(crate) async fn keep_alive(&self) {
+        loop {
+            tokio::time::sleep(self.ttl / 3).await;
+            // Also after a suspend: what is over is over before anybody is asked.
+            loop {
+                let Some(life) = self.life.lock().clone() else { break };
+                let is_late = SystemClock.now() > *life.deadline.lock();
+                match if is_late { Ok(false) } else { self.beat().await } {
+                    Ok(true) => break,
+                    Ok(false) => {
+                        self.over(&life);
+                        // What waits for work asks for a new life by itself; a process with nothing to do needs none.
+                        if self.life().await.is_ok() {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(target: "leaseward_queue", error = %error, "no sign of life was sent");
+                    }
+                }
+                tokio::time::sleep(self.ttl / 15).await;
+            }
+            // Who slept in the last third may sleep again soon.
+            self.has_slept.store(false, Ordering::Release);
+        }
+    }
+
+    /// Stops jobs that were cancelled.
+    pub(crate) async fn look_for_cancelled(&self) {
+        let Some(life) = self.life.lock().clone() else { return };
+        let crews = self.crews();
+        if crews.iter().all(|crew| crew.count() == 0) {
+            return;
+        }
+        match self.backend.cancelled(life.id).await {
+            Ok(ids) => {
+                for id in ids {
+                    crews.iter().for_each(|crew| crew.cancel(id));
+                }
+            }
+            Err(error) => {
+                tracing::debug!(target: "leaseward_queue", error = %error, "nobody knows what was cancelled")
+            }
+        }
+    }
+
+    /// Says goodbye.
+    pub(crate) async fn leave(&self) {
+        let life = self.life.lock().take();
+        if let Some(life) = life
+            && let Err(error) = self.backend.leave(life.id).await
+        {
+            tracing::debug!(target: "leaseward_queue", error = %error, "the session ends by itself");
+        }
+    }
+}
