@@ -20,7 +20,10 @@ use super::{
 use crate::{
     Error, Fence, LostReason, Mode,
     clock::Moment,
-    store::{self, Answer, Ask, Grant, IfBusy, Reply, Standing, capacity_error, timing::place_ttl},
+    store::{
+        self, Answer, Ask, Evidence, Grant, IfBusy, Reply, Standing, capacity_error,
+        timing::place_ttl,
+    },
 };
 
 /// What an ask has of one name.
@@ -103,6 +106,7 @@ impl Client {
                     ttl: ask.ttl,
                     expires: now + in_doubt(ask),
                     lease: lease.clone(),
+                    agreed: lease.confirmed(),
                     create: 0,
                     block: ask.block,
                     slot: None,
@@ -174,7 +178,7 @@ impl Client {
         }
         let looked = match keys.is_empty() {
             true => Ok(()),
-            false => self.look_again(&keys).await,
+            false => self.look_again(&keys, None).await,
         };
         for ((place, ask), key) in asks.iter().zip(&keys) {
             answers[*place] = Some(match &looked {
@@ -194,12 +198,12 @@ impl Client {
                 Ok(Reply::Queued(store::Place { last_fence, standing }))
             }
             State::Held { fence } => {
-                let from = entry.lease.counts_from(now, ask.ttl);
+                let from = entry.lease.counts_from_confirmed(entry.agreed, now, ask.ttl);
                 let grant = Grant {
                     blocks: smallvec::smallvec![scale::block(*fence, entry.block)],
                     slot: entry.slot,
                     ttl: ask.ttl,
-                    evidence: entry.lease.evidence(now, ask.ttl),
+                    evidence: Evidence::Sent(from),
                     waiters: 0,
                 };
                 table.lengthen(key, from + ask.ttl);

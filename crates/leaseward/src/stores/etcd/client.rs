@@ -24,7 +24,7 @@ use super::{
     link::Link,
     scale::Scale,
     table::{State, Table},
-    watch::{self, Order},
+    watch::{self, Doubt, Order},
 };
 use crate::{
     Error, LostReason,
@@ -44,7 +44,7 @@ pub(super) struct Client {
     pub(super) table: Mutex<Table>,
     sink: OnceLock<PushSink>,
     orders: mpsc::UnboundedSender<Order>,
-    doubts: mpsc::UnboundedSender<Vec<u8>>,
+    doubts: mpsc::UnboundedSender<Doubt>,
     /// Something ends sooner than the keeper thinks.
     pub(super) sooner: Notify,
     runtime: Handle,
@@ -103,8 +103,8 @@ impl Client {
     }
 
     /// Has a place in a queue looked at.
-    pub(super) fn doubt(&self, key: Vec<u8>) {
-        let _ = self.doubts.send(key);
+    pub(super) fn doubt(&self, doubt: Doubt) {
+        let _ = self.doubts.send(doubt);
     }
 
     /// A lease of etcd's is gone, and everything it carried: whoever relies on it is told.

@@ -98,7 +98,17 @@ impl ClassLease {
 
     /// The moment from which a TTL may be counted, so that it ends no later than the key.
     pub(super) fn counts_from(&self, now: Moment, ttl: Duration) -> Moment {
-        now.min(self.lasts_until().before(ttl))
+        self.counts_from_confirmed(self.confirmed(), now, ttl)
+    }
+
+    /// The same, of an earlier confirmation.
+    pub(super) fn counts_from_confirmed(
+        &self,
+        confirmed: Moment,
+        now: Moment,
+        ttl: Duration,
+    ) -> Moment {
+        now.min((confirmed + self.time).before(ttl))
     }
 
     pub(super) fn evidence(&self, now: Moment, ttl: Duration) -> Evidence {

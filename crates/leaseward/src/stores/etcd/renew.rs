@@ -224,6 +224,7 @@ impl Client {
             ttl,
             expires,
             lease: lease.clone(),
+            agreed: lease.confirmed(),
             create: place.create,
             block: 1,
             slot: place.record.as_ref().and_then(|record| record.slot),

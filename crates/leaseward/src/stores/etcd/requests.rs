@@ -59,6 +59,11 @@ pub(super) fn one(key: &[u8]) -> RangeRequest {
     RangeRequest { key: key.to_vec(), ..RangeRequest::default() }
 }
 
+/// As the member that is asked knows it, which may be less than what the cluster has agreed on.
+pub(super) fn local(request: RangeRequest) -> RangeRequest {
+    RangeRequest { serializable: true, ..request }
+}
+
 pub(super) fn range(request: RangeRequest) -> RequestOp {
     Request::Range(request).into()
 }

@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-/// Batches in flight: etcd gathers what comes at once into one write of its own.
-const LANES: usize = 8;
+/// Batches in flight: while one is written to disk the next one gathers, and a large one costs etcd little more than a small.
+const LANES: usize = 2;
 
 /// One client of an etcd cluster.
 pub struct Etcd {

@@ -32,6 +32,9 @@ pub(super) struct Entry {
     /// When it ends if nobody asks for it or renews it.
     pub(super) expires: Moment,
     pub(super) lease: Arc<ClassLease>,
+    /// When the lease had last been confirmed before the cluster agreed that the key is there: a member that was cut off
+    /// may confirm for a moment what the others no longer know (etcd issue 15247).
+    pub(super) agreed: Moment,
     /// Zero until it is known.
     pub(super) create: i64,
     /// How many fences it was asked for with; never fewer later, so that a grant told twice is the same.

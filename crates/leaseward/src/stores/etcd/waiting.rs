@@ -5,9 +5,9 @@ use super::{
     client::Client,
     conn::TXN,
     error::{self, Asked},
-    proto::{RangeResponse, TxnRequest, TxnResponse},
+    proto::{RangeRequest, RangeResponse, TxnRequest, TxnResponse},
     queue::{self, Place, Stand, Until},
-    requests::{just_before, oldest_first, one, range},
+    requests::{just_before, local, oldest_first, one, range},
     scale::{self, Sight},
     table::{Entry, State},
     watch::Order,
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Error, Fence, LostReason, Mode,
     clock::Moment,
-    store::{Grant, Push, Standing, timing::handed_ttl},
+    store::{Evidence, Grant, Push, Standing, timing::handed_ttl},
 };
 
 /// How a place was found.
@@ -28,7 +28,14 @@ struct Found {
 
 impl Client {
     /// Looks at places in queues. What cannot be looked at now is an error; nothing was changed then.
-    pub(super) async fn look_again(&self, keys: &[Vec<u8>]) -> Result<(), Error> {
+    ///
+    /// If it is known at which revision something went, a member that has come that far is asked by itself, without the
+    /// others: what went does not come back, and who is first at one revision is first at all later ones.
+    pub(super) async fn look_again(
+        &self,
+        keys: &[Vec<u8>],
+        since: Option<i64>,
+    ) -> Result<(), Error> {
         let waiting: Vec<(Vec<u8>, Entry)> = {
             let table = self.table.lock();
             let entries =
@@ -38,25 +45,33 @@ impl Client {
         if waiting.is_empty() {
             return Ok(());
         }
-        let looks = waiting.iter().flat_map(|(key, entry)| {
-            let room = self.keys.room(&entry.name);
-            match entry.mode {
-                // Whoever is just before it is all there is to know.
-                Mode::Exclusive => [range(one(key)), range(just_before(&room, entry.create))],
-                Mode::Shared | Mode::Permit { .. } => [range(one(key)), range(oldest_first(&room))],
+        let now = self.clock.now();
+        let needed = waiting.iter().map(|(_, entry)| entry.create).max().max(since).unwrap_or(0);
+        // What had been confirmed before the cluster agrees to a look.
+        let mut agreed: Vec<_> = waiting.iter().map(|(_, entry)| entry.agreed).collect();
+        let mut known_before = 0;
+        let mut seen = None;
+        if since.is_some() {
+            let answer: TxnResponse =
+                self.link.call(TXN, Asked::Read, self.looks(&waiting, local)).await?;
+            seen = Some(answer).filter(|answer| answer.revision() >= needed);
+        }
+        let answer = match seen {
+            Some(answer) => answer,
+            None => {
+                known_before = self.scale.revision();
+                agreed = waiting.iter().map(|(_, entry)| entry.lease.confirmed()).collect();
+                let looks = self.looks(&waiting, std::convert::identity);
+                self.link.call(TXN, Asked::Read, looks).await?
             }
-        });
-        let scale = range(one(&self.keys.scale()));
-        let success = std::iter::once(scale).chain(looks).collect();
-        let (now, known_before) = (self.clock.now(), self.scale.revision());
-        let txn = TxnRequest { success, ..TxnRequest::default() };
-        let answer: TxnResponse = self.link.call(TXN, Asked::Read, txn).await?;
+        };
         let (cluster, revision) = (answer.cluster(), answer.revision());
         let mut parts = answer.responses.into_iter().map(|part| part.range());
         let found = parts.next().and_then(|mut first| first.kvs.pop());
         let sight = Sight { found, cluster, revision, known_before };
         let base = self.scale.base(&self.link, &self.keys, &*self.clock, sight).await?;
-        for (key, entry) in waiting {
+        for ((key, mut entry), agreed) in waiting.into_iter().zip(agreed) {
+            entry.agreed = agreed;
             let (Some(own), Some(room)) = (parts.next(), parts.next()) else {
                 return Err(error::unexpected());
             };
@@ -64,6 +79,25 @@ impl Client {
             self.follow(key, &entry, found, base, revision, now).await?;
         }
         Ok(())
+    }
+
+    /// Who is in the way of each, and from where fences are counted.
+    fn looks(
+        &self,
+        waiting: &[(Vec<u8>, Entry)],
+        how: fn(RangeRequest) -> RangeRequest,
+    ) -> TxnRequest {
+        let looks = waiting.iter().flat_map(|(key, entry)| {
+            let room = self.keys.room(&entry.name);
+            match entry.mode {
+                // Whoever is just before it is all there is to know.
+                Mode::Exclusive => [one(key), just_before(&room, entry.create)],
+                Mode::Shared | Mode::Permit { .. } => [one(key), oldest_first(&room)],
+            }
+        });
+        let all = std::iter::once(one(&self.keys.scale())).chain(looks);
+        let success = all.map(|look| range(how(look))).collect();
+        TxnRequest { success, ..TxnRequest::default() }
     }
 
     async fn follow(
@@ -99,7 +133,9 @@ impl Client {
             }
             Stand::Waits { until, .. } => {
                 let mut table = self.table.lock();
+                let agreed = entry.agreed;
                 let Some(entry) = table.get_mut(&key) else { return Ok(()) };
+                entry.agreed = agreed;
                 if let (State::Queued { standing, .. }, Some(found)) =
                     (&mut entry.state, found.standing)
                 {
@@ -125,13 +161,15 @@ impl Client {
     ) {
         // Until its first renewal: a waiter that is gone unseen costs no more than this.
         let ttl = handed_ttl(entry.ttl);
-        let from = entry.lease.counts_from(now, ttl);
+        let from = entry.lease.counts_from_confirmed(entry.agreed, now, ttl);
         {
             let mut table = self.table.lock();
+            let agreed = entry.agreed;
             let Some(entry) = table.get_mut(key) else { return };
             if !matches!(entry.state, State::Queued { .. }) {
                 return;
             }
+            entry.agreed = agreed;
             entry.state = State::Held { fence };
             entry.slot = slot;
             table.ends_at(key, from + ttl);
@@ -141,7 +179,7 @@ impl Client {
             blocks: smallvec::smallvec![scale::block(fence, entry.block)],
             slot,
             ttl,
-            evidence: entry.lease.evidence(now, ttl),
+            evidence: Evidence::Sent(from),
             waiters: u32::try_from(behind).unwrap_or(u32::MAX),
         };
         let (name, token) = (entry.name.clone(), entry.token.clone());

@@ -36,25 +36,31 @@ pub(super) enum Order {
     Forget(Vec<u8>),
 }
 
+/// A place that is to be looked at.
+pub(super) struct Doubt {
+    pub(super) key: Vec<u8>,
+    /// The revision at which something went: whatever knows of it knows enough. `None` if it is not known what happened.
+    pub(super) since: Option<i64>,
+}
+
 /// Looks at places that are in doubt, many at a time.
-pub(super) async fn look(client: Arc<Client>, mut doubtful: mpsc::UnboundedReceiver<Vec<u8>>) {
+pub(super) async fn look(client: Arc<Client>, mut doubtful: mpsc::UnboundedReceiver<Doubt>) {
     while let Some(first) = doubtful.recv().await {
-        // Who else is ready to doubt comes along.
-        tokio::task::yield_now().await;
-        let mut keys = vec![first];
+        let (mut keys, mut since) = (vec![first.key], first.since);
         while keys.len() < TOGETHER
             && let Ok(next) = doubtful.try_recv()
         {
-            if !keys.contains(&next) {
-                keys.push(next);
+            since = since.zip(next.since).map(|(one, other)| one.max(other));
+            if !keys.contains(&next.key) {
+                keys.push(next.key);
             }
         }
-        if client.look_again(&keys).await.is_err() {
+        if client.look_again(&keys, since).await.is_err() {
             if client.link.is_closed() {
                 return;
             }
             tokio::time::sleep(PAUSE).await;
-            keys.into_iter().for_each(|key| client.doubt(key));
+            keys.into_iter().for_each(|key| client.doubt(Doubt { key, since: None }));
         }
     }
 }
@@ -77,7 +83,7 @@ pub(super) async fn run(client: Arc<Client>, mut orders: mpsc::UnboundedReceiver
         }
         // Whatever happened meanwhile was not heard.
         let places = client.table.lock().waiting();
-        places.into_iter().for_each(|key| client.doubt(key));
+        places.into_iter().for_each(|key| client.doubt(Doubt { key, since: None }));
     }
 }
 
@@ -133,6 +139,11 @@ impl<'a> Stream<'a> {
         match order {
             Order::Forget(own) => self.forget(&own),
             Order::Watch { own, room, until, from } => {
+                // An older watch of the same has missed nothing.
+                let watched = self.ids.get(&own).and_then(|id| self.watched.get(id));
+                if watched.is_some_and(|watched| watched.until == until) {
+                    return;
+                }
                 self.forget(&own);
                 self.last_id += 1;
                 let (key, range_end) = match &until {
@@ -161,9 +172,11 @@ impl<'a> Stream<'a> {
 
     fn take(&mut self, answer: WatchResponse) {
         let Some(watched) = self.watched.get_mut(&answer.watch_id) else { return };
+        let mut since = None;
         let is_time = answer.canceled
-            || answer.events.into_iter().filter_map(|event| event.kv).any(
-                |gone| match &mut watched.until {
+            || answer.events.into_iter().filter_map(|event| event.kv).any(|gone| {
+                since = Some(gone.mod_revision);
+                match &mut watched.until {
                     Until::Gone(_) => true,
                     Until::FewerOf(keys, still) => {
                         let before = keys.len();
@@ -171,12 +184,12 @@ impl<'a> Stream<'a> {
                         *still = still.saturating_sub(before - keys.len());
                         *still == 0
                     }
-                },
-            );
+                }
+            });
         if is_time {
             let own = watched.own.clone();
             self.forget(&own);
-            self.client.doubt(own);
+            self.client.doubt(Doubt { key: own, since });
         }
     }
 }
