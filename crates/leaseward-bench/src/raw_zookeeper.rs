@@ -77,7 +77,7 @@ pub(crate) fn pairs(port: u16, tasks: usize, span: Duration) -> io::Result<f64> 
     // As much as ours says about itself.
     let data = text("{\"who\":\"localhost:123456\",\"ttl_ms\":10000}");
     let mut waiting = VecDeque::new();
-    let mut begin_pair = |task: usize, out: &mut Out, waiting: &mut VecDeque<Sent>| {
+    let begin_pair = |task: usize, out: &mut Out, waiting: &mut VecDeque<Sent>| {
         let node = format!("{}/0123456789abcdef0123456789abcdef__lock__", folders[task]);
         out.request(CREATE, &[&text(&node), &data, &rest(3)]);
         out.request(CHILDREN, &[&text(&folders[task]), &[0]]);
