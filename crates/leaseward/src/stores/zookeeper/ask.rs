@@ -44,17 +44,15 @@ impl Client {
         let now = self.now();
         match sits {
             Sits::At(seat) if seat.holds() => {
-                let ttl = ask.ttl;
+                let is_enough = self.is_enough(&seat.session, ask.ttl);
+                let ttl = if is_enough { ask.ttl } else { first_ttl(ask.ttl) };
                 match self.confirm(desk, seat).await? {
-                    Ok(()) if self.is_enough(&seat.session, ttl) => {
-                        seat.keep(now, ttl);
-                        Ok(Reply::Granted(self.grant(seat, ttl)))
-                    }
                     Ok(()) => {
-                        let ttl = first_ttl(ttl);
                         seat.keep(now, ttl);
                         Ok(Reply::Granted(self.grant(seat, ttl)))
                     }
+                    // It blocks the name until its time is over.
+                    Err(LostReason::Broken) => Ok(Reply::Gone(LostReason::Broken)),
                     Err(reason) => {
                         *sits = Sits::Nowhere;
                         Ok(Reply::Gone(reason))

@@ -25,6 +25,10 @@ use crate::{
 /// Read at once.
 const CHUNK: usize = 16 * 1024;
 
+/// How often it is looked whether an answer is overdue or a heartbeat due: a quarter of what is shorter, between these.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
 /// What the driver of a session is told.
 pub(super) enum Order {
     Send(Flight),
@@ -158,30 +162,30 @@ impl Line {
     ) -> Ended {
         let mut chunk = vec![0; CHUNK];
         let mut closing = false;
-        let mut last_sent = self.since;
+        let mut last_led = self.since;
+        let every = (session.beat.min(session.patience) / 4).clamp(LOOK_MIN, LOOK_MAX);
+        let mut look = tokio::time::interval(every);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let now = session.clock.now();
-            let overdue = self.running.front().map(|oldest| oldest.sent + session.patience);
-            if overdue.is_some_and(|at| now >= at) {
-                return if closing { Ended::Closed } else { Ended::Cut };
-            }
-            let beat = last_sent + session.beat;
-            if now >= beat && !closing {
-                self.send(session, vec![Request::Sync], None);
-                last_sent = now;
-                continue;
-            }
-            let due = if closing { Moment::NEVER } else { beat };
-            let due = due.min(overdue.unwrap_or(Moment::NEVER));
-            let nap = due.since(now).min(Duration::from_millis(250));
+            // In this order, so that what is asked at the same time is written at once.
             tokio::select! {
+                biased;
+                _ = look.tick() => {
+                    let now = session.clock.now();
+                    let oldest = self.running.front().map(|oldest| oldest.sent);
+                    if oldest.is_some_and(|sent| now >= sent + session.patience) {
+                        return if closing { Ended::Closed } else { Ended::Cut };
+                    }
+                    if now >= last_led + session.beat && !closing {
+                        last_led = self.send(session, vec![Request::Sync], None);
+                    }
+                }
                 order = orders.recv(), if !closing => match order {
                     Some(Order::Send(flight)) => {
                         // A request that only reads keeps no session alive where it counts.
-                        if flight.requests.iter().any(Request::is_led) {
-                            last_sent = now;
-                        }
-                        self.send(session, flight.requests, Some(flight.tell));
+                        let is_led = flight.requests.iter().any(Request::is_led);
+                        let sent = self.send(session, flight.requests, Some(flight.tell));
+                        last_led = if is_led { sent } else { last_led };
                     }
                     Some(Order::Close { session: true }) => {
                         self.send(session, vec![Request::Close], None);
@@ -207,7 +211,6 @@ impl Line {
                         Err(_) => return Ended::Cut,
                     }
                 },
-                () = tokio::time::sleep(nap) => {}
             }
         }
     }
@@ -217,7 +220,7 @@ impl Line {
         session: &Session,
         requests: Vec<Request>,
         tell: Option<oneshot::Sender<Vec<Answered>>>,
-    ) {
+    ) -> Moment {
         let sent = session.clock.now();
         session.sending(sent, requests.len());
         for request in &requests {
@@ -226,6 +229,7 @@ impl Line {
         }
         let answers = Vec::with_capacity(requests.len());
         self.running.push_back(Running { requests: requests.into(), answers, tell, sent });
+        sent
     }
 
     /// Takes in all whole messages.
