@@ -12,6 +12,7 @@ mod events;
 mod id;
 mod job;
 mod maintenance;
+mod names;
 mod push;
 mod queue;
 mod retry;
