@@ -29,7 +29,7 @@ struct State {
 }
 
 /// One who needs the background. The last one to go ends it, and says goodbye to the database.
-pub(crate) struct Enlisted(Arc<Inner>);
+pub(crate) struct Enlisted(Option<Arc<Inner>>);
 
 impl Inner {
     /// Sees to it that the background runs.
@@ -54,24 +54,48 @@ impl Inner {
             }));
         }
         drop(state);
-        Enlisted(inner)
+        Enlisted(Some(inner))
+    }
+}
+
+impl Enlisted {
+    /// Ends the background if this was the last one; who is to say goodbye.
+    fn discharge(&mut self) -> Option<Arc<Inner>> {
+        let inner = self.0.take()?;
+        let mut state = inner.crew.state.lock();
+        state.members -= 1;
+        if state.members > 0 {
+            return None;
+        }
+        std::mem::take(&mut state.tasks).iter().for_each(JoinHandle::abort);
+        drop(state);
+        Some(inner)
+    }
+
+    /// Goes, and waits until that is known.
+    pub(crate) async fn leave(mut self) {
+        if let Some(inner) = self.discharge() {
+            inner.goodbye().await;
+        }
     }
 }
 
 impl Drop for Enlisted {
     fn drop(&mut self) {
-        let mut state = self.0.crew.state.lock();
-        state.members -= 1;
-        if state.members > 0 {
-            return;
-        }
-        let tasks = std::mem::take(&mut state.tasks);
-        drop(state);
-        tasks.iter().for_each(JoinHandle::abort);
         // Dropped outside of a runtime, or with it, the session ends by itself.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let inner = self.0.clone();
-            runtime.spawn(async move { inner.sessions.leave().await });
+        if let Some(inner) = self.discharge()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { inner.goodbye().await });
+        }
+    }
+}
+
+impl Inner {
+    /// Ends the session, unless somebody has come meanwhile.
+    async fn goodbye(&self) {
+        if self.crew.state.lock().members == 0 {
+            self.sessions.leave().await;
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod backend;
 mod body;
+mod builder;
 mod crew;
 mod cron;
 mod ending;
@@ -12,11 +13,13 @@ mod events;
 mod id;
 mod job;
 mod maintenance;
+mod manage;
 mod names;
 mod push;
 mod queue;
 mod retry;
 mod session;
+mod strays;
 pub mod tx;
 mod view;
 mod wake;
@@ -28,12 +31,14 @@ pub use leaseward::{Error, ErrorKind, Fence};
 pub use self::queue::migrate_to;
 pub use self::{
     body::Failed,
+    builder::{Builder, TTL_DEFAULT, TTL_MIN},
     cron::{Cron, Missed, Scheduled},
     ending::{Ending, Failure},
     events::{Event, EventKind},
     id::{JobId, Priority},
     job::{NAME_MAX_BYTES, NewJob, PAYLOAD_MAX_BYTES, Pushed},
-    queue::{Builder, Cancelled, Queue, TTL_DEFAULT, TTL_MIN, migrate},
+    manage::Cancelled,
+    queue::{Queue, migrate},
     retry::Backoff,
     view::{JobState, JobView, QueueStats},
     worker::{Context, MAX_ATTEMPTS_DEFAULT, Summary, Worker},

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseward::{Error, Fence};
+use leaseward::{Error, ErrorKind, Fence};
 
 use crate::{
     Failure,
@@ -19,6 +19,7 @@ use crate::{
     job::micros,
     queue::Inner,
     session::Life,
+    strays,
     worker::Chance,
 };
 
@@ -99,7 +100,9 @@ async fn work(inner: &Arc<Inner>) {
             Err(error) => complain(&error, "periodic jobs are looked for again"),
         }
         if adopt_at <= Instant::now() {
-            if let Err(error) = adopt(inner).await {
+            // In a task: what was taken over must be settled, also if the lock is lost meanwhile.
+            let adopting = tokio::spawn(adopt(inner.clone()));
+            if let Ok(Err(error)) = adopting.await {
                 complain(&error, "workers that vanished are looked for again");
             }
             adopt_at = Instant::now() + adopt_every;
@@ -141,13 +144,17 @@ async fn promote(inner: &Inner) -> Result<Option<Duration>, Error> {
 }
 
 /// Takes over what workers that vanished have left, and has it run again, or declares it dead.
-async fn adopt(inner: &Inner) -> Result<(), Error> {
+async fn adopt(inner: Arc<Inner>) -> Result<(), Error> {
     let life = inner.sessions.life().await?;
     loop {
         let adopted = {
             let _claiming = life.claiming.read().await;
             let last = life.last.load(Ordering::Acquire);
-            let adopted = inner.backend.adopt(life.id, last, ADOPT_COUNT).await?;
+            let answer = inner.backend.adopt(life.id, last, ADOPT_COUNT).await;
+            if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
+                strays::give_back_soon(&inner, &life);
+            }
+            let adopted = answer?;
             let mut tokens = life.tokens.lock();
             for one in &adopted {
                 tokens.insert(one.lease.token);
@@ -158,14 +165,20 @@ async fn adopt(inner: &Inner) -> Result<(), Error> {
         if adopted.is_empty() {
             return Ok(());
         }
-        settle(inner, &life, adopted).await?;
+        let tokens: Vec<i64> = adopted.iter().map(|one| one.lease.token).collect();
+        let settled = settle(&inner, &life, adopted).await;
+        life.tokens.lock().retain(|token| !tokens.contains(token));
+        if settled.is_err() {
+            strays::give_back_soon(&inner, &life);
+        }
+        settled?;
     }
 }
 
 async fn settle(inner: &Inner, life: &Life, adopted: Vec<Adopted>) -> Result<(), Error> {
-    let tokens: Vec<i64> = adopted.iter().map(|one| one.lease.token).collect();
-    let mut endings = Vec::new();
+    let mut settle = Settle { in_transactions: true, ..Settle::default() };
     for Adopted { lease, finished, who } in adopted {
+        settle.ended.push(lease.token);
         let fence = Fence::new(u64::try_from(lease.token).unwrap_or(0));
         for job in lease.jobs {
             let is_finished = finished.contains(&job.id);
@@ -176,14 +189,10 @@ async fn settle(inner: &Inner, life: &Life, adopted: Vec<Adopted>) -> Result<(),
             if kind == EventKind::Dead {
                 inner.events.tell(EventKind::Dead, &about);
             }
-            endings.push(ending);
+            settle.endings.push(ending);
         }
     }
-    let settle = Settle { ended: tokens.clone(), endings, in_transactions: true };
-    // A failure leaves them to this session, under tokens that nobody knows: they are taken for strays, and given back.
-    let outcome = inner.backend.turn(Turn { session: life.id, settle, claim: None }).await;
-    life.tokens.lock().retain(|token| !tokens.contains(token));
-    let turned = outcome?;
+    let turned = inner.backend.turn(Turn { session: life.id, settle, claim: None }).await?;
     turned.freed.into_iter().for_each(|queue| inner.bells.work(queue));
     inner.bells.later();
     inner.bells.tell(Told::Later);

@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{Arc, Weak},
-    time::Duration,
 };
 
 use leaseward::{Error, ErrorKind, Locks};
@@ -12,9 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use crate::{
-    JobId, NewJob, Pushed,
-    backend::{self, Backend, Cancelling, Change, Told},
-    body::Body,
+    Builder, JobId, NewJob, Pushed,
+    backend::{self, Backend},
     crew::Crew,
     cron::Schedules,
     events::{Event, Events, wall_us},
@@ -22,112 +20,9 @@ use crate::{
     job::check,
     push::Pusher,
     session::Sessions,
-    view::{JobState, JobView, QueueStats},
     wake::Bells,
     worker::Policy,
 };
-
-/// How long a process that says nothing is taken for alive.
-pub const TTL_DEFAULT: Duration = Duration::from_secs(15);
-
-/// Shorter, and a busy machine would lose its jobs.
-pub const TTL_MIN: Duration = Duration::from_millis(200);
-
-/// How long dead letters are kept if not told otherwise.
-const KEEP_DEAD: Duration = Duration::from_secs(30 * 24 * 3_600);
-
-/// How many dead letters are replayed in one go.
-const REPLAY_PAGE: u32 = 500;
-
-/// The trace of whoever pushes, as a W3C `traceparent`.
-pub(crate) type TraceSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
-
-/// How a [`Queue`] is set up.
-#[must_use = "nothing happens until it connects"]
-pub struct Builder {
-    pub(crate) ttl: Duration,
-    pub(crate) who: Option<String>,
-    pub(crate) keep_dead: Duration,
-    pub(crate) trace: Option<TraceSource>,
-}
-
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("ttl", &self.ttl)
-            .field("who", &self.who)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Builder {
-    /// How long a process that says nothing is taken for alive, and so the longest time until the jobs of one that was
-    /// killed run elsewhere, but for a second: 15 s if not set, at least 200 ms. Signs of life are sent three times as often.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl.max(TTL_MIN);
-        self
-    }
-
-    /// How this process is shown to others; `host:pid` if not set.
-    pub fn who(mut self, who: impl Into<String>) -> Self {
-        self.who = Some(who.into());
-        self
-    }
-
-    /// How long dead letters are kept: 30 days if not set.
-    pub fn keep_dead(mut self, time: Duration) -> Self {
-        self.keep_dead = time;
-        self
-    }
-
-    /// Where the trace of whoever pushes a job is found, as a W3C `traceparent`: the job continues it
-    /// ([`Context::trace`](crate::Context::trace)).
-    pub fn trace_with(
-        mut self,
-        source: impl Fn() -> Option<String> + Send + Sync + 'static,
-    ) -> Self {
-        self.trace = Some(Arc::new(source));
-        self
-    }
-
-    /// Opens the database a URL names, and makes the tables that are missing.
-    ///
-    /// # Errors
-    /// As [`Queue::open`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: tables may have been made.
-    pub async fn connect(self, url: &str) -> Result<Queue, Error> {
-        let who = self.who.clone().unwrap_or_else(who);
-        check(&who, "an identity")?;
-        let backend = backend::open(url, &who).await?;
-        let inner = Arc::new_cyclic(|me: &Weak<Inner>| Inner {
-            me: me.clone(),
-            numbers: Mutex::default(),
-            bells: Arc::new(Bells::new(backend.clone())),
-            sessions: Sessions::new(backend.clone(), who, self.ttl),
-            events: Events::default(),
-            pusher: Pusher::default(),
-            locks: OnceCell::new(),
-            crew: Crew::default(),
-            schedules: Mutex::default(),
-            policies: Mutex::default(),
-            builder: self,
-            backend,
-        });
-        Ok(Queue { inner })
-    }
-}
-
-/// `host:pid`.
-fn who() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => std::env::var("HOSTNAME").unwrap_or_else(|_| "localhost".to_owned()),
-        host => host.to_owned(),
-    };
-    format!("{host}:{}", std::process::id())
-}
 
 pub(crate) struct Inner {
     pub(crate) me: Weak<Self>,
@@ -183,7 +78,7 @@ impl Queue {
 
     /// Sets up a queue.
     pub fn builder() -> Builder {
-        Builder { ttl: TTL_DEFAULT, who: None, keep_dead: KEEP_DEAD, trace: None }
+        Builder::new()
     }
 
     /// Where it is; no password in it.
@@ -246,181 +141,6 @@ impl Queue {
         job.row(number, wall_us(), trace)
     }
 
-    /// Cancels a job. One that has not begun is taken out at once; the worker of one that runs is told, and stops it.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancelled, the job may or may not be.
-    pub async fn cancel(&self, id: JobId) -> Result<Cancelled, Error> {
-        let session = self.inner.sessions.shard();
-        match self.inner.backend.cancel(session, id).await? {
-            Cancelling::NoSuchJob => Ok(Cancelled::NoSuchJob),
-            Cancelling::TakenOut => Ok(Cancelled::TakenOut),
-            Cancelling::Told(owner) => {
-                self.inner.bells.tell(Told::Cancel(owner));
-                Ok(Cancelled::Told)
-            }
-        }
-    }
-
-    /// Puts a dead letter back into its queue, with all its attempts before it; its history stays. `false` if there is no
-    /// such dead letter.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancelled, it may or may not be put back.
-    pub async fn replay(&self, id: JobId) -> Result<bool, Error> {
-        let Some(raw) =
-            self.inner.backend.find(id).await?.filter(|raw| raw.state == JobState::Dead)
-        else {
-            return Ok(false);
-        };
-        self.put_back(id, &raw.body).await
-    }
-
-    /// Puts all dead letters of a queue back into it; how many there were.
-    ///
-    /// # Errors
-    /// What the database says; some may have been put back.
-    ///
-    /// # Cancel safety
-    /// Cancelled, some may have been put back.
-    pub async fn replay_all(&self, queue: &str) -> Result<u64, Error> {
-        let number = self.inner.number(queue).await?;
-        let (mut count, mut after) = (0, None);
-        loop {
-            let page = self.inner.backend.list(number, JobState::Dead, after, REPLAY_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(count) };
-            after = Some(last.id);
-            for raw in page {
-                count += u64::from(self.put_back(raw.id, &raw.body).await?);
-            }
-        }
-    }
-
-    async fn put_back(&self, id: JobId, body: &[u8]) -> Result<bool, Error> {
-        let mut body = Body::decode(body)?;
-        body.failures = 0;
-        let done =
-            self.inner.backend.replay(self.inner.sessions.shard(), id, body.encode()).await?;
-        if done {
-            self.inner.bells.work(id.queue());
-        }
-        Ok(done)
-    }
-
-    /// One job; `None` if it has ended and is not kept, or never was.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it only reads.
-    pub async fn job(&self, id: JobId) -> Result<Option<JobView>, Error> {
-        self.inner.backend.find(id).await?.map(JobView::new).transpose()
-    }
-
-    /// Jobs of a queue in one state, in the order of their ids, which is that of claims; `after` is where the last page ended.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it only reads.
-    pub async fn jobs(
-        &self,
-        queue: &str,
-        state: JobState,
-        after: Option<JobId>,
-        count: u32,
-    ) -> Result<Vec<JobView>, Error> {
-        let number = self.inner.number(queue).await?;
-        let page = self.inner.backend.list(number, state, after, count).await?;
-        page.into_iter().map(JobView::new).collect()
-    }
-
-    /// All queues, from counters: as quick with a million jobs as with none.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it only reads.
-    pub async fn stats(&self) -> Result<Vec<QueueStats>, Error> {
-        self.inner.backend.stats().await
-    }
-
-    /// Whether no job of a queue is ready, put aside, or leased to anyone. What is to be run later does not count.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: it only reads.
-    pub async fn is_drained(&self, queue: &str) -> Result<bool, Error> {
-        let number = self.inner.number(queue).await?;
-        self.inner.backend.is_drained(number).await
-    }
-
-    /// Has nothing of a queue claimed any more; what runs goes on.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancelled, it may or may not be paused.
-    pub async fn pause(&self, queue: &str) -> Result<(), Error> {
-        self.configure(queue, Change::Paused(true)).await
-    }
-
-    /// Has a queue claimed again.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancelled, it may or may not be resumed.
-    pub async fn resume(&self, queue: &str) -> Result<(), Error> {
-        self.configure(queue, Change::Paused(false)).await
-    }
-
-    /// How many jobs of a queue run at once, in all processes together. Those that run already are not counted.
-    ///
-    /// # Errors
-    /// What the database says.
-    ///
-    /// # Cancel safety
-    /// Cancelled, it may or may not be set.
-    pub async fn set_limit(&self, queue: &str, limit: Option<u32>) -> Result<(), Error> {
-        self.configure(queue, Change::Limit(limit)).await
-    }
-
-    /// How many jobs of one [key](NewJob::key) run at once, in all processes together: one if not set.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`] for zero; else what the database says.
-    ///
-    /// # Cancel safety
-    /// Cancelled, it may or may not be set.
-    pub async fn set_key_limit(&self, queue: &str, limit: u32) -> Result<(), Error> {
-        if limit == 0 {
-            return Err(Error::new(ErrorKind::InvalidInput, "no job of a key could ever run")
-                .hint("pause the queue instead"));
-        }
-        self.configure(queue, Change::KeyLimit(limit)).await
-    }
-
-    async fn configure(&self, queue: &str, change: Change) -> Result<(), Error> {
-        let number = self.inner.number(queue).await?;
-        self.inner.backend.configure(self.inner.sessions.shard(), number, change).await?;
-        self.inner.bells.work(number);
-        Ok(())
-    }
-
     /// Closes connections. Workers are to be ended before; what is asked afterwards fails.
     ///
     /// # Cancel safety
@@ -434,18 +154,24 @@ impl Queue {
     }
 }
 
-/// What became of a cancellation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
-    /// It had not begun, and never will.
-    TakenOut,
-    /// It runs, and its worker was told to stop it.
-    Told,
-    /// There is no such job, or it has ended.
-    NoSuchJob,
-}
-
 impl Inner {
+    pub(crate) fn new(builder: Builder, backend: Arc<dyn Backend>, who: String) -> Arc<Self> {
+        Arc::new_cyclic(|me: &Weak<Inner>| Inner {
+            me: me.clone(),
+            numbers: Mutex::default(),
+            bells: Arc::new(Bells::new(backend.clone())),
+            sessions: Sessions::new(backend.clone(), who, builder.ttl),
+            events: Events::default(),
+            pusher: Pusher::default(),
+            locks: OnceCell::new(),
+            crew: Crew::default(),
+            schedules: Mutex::default(),
+            policies: Mutex::default(),
+            builder,
+            backend,
+        })
+    }
+
     /// The number of a queue.
     pub(crate) async fn number(&self, name: &str) -> Result<i32, Error> {
         if let Some(number) = self.numbers.lock().get(name) {

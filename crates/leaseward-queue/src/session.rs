@@ -247,9 +247,11 @@ impl Sessions {
     }
 
     /// Ends a life: all its jobs are lost.
-    fn over(&self, life: &Life) {
+    pub(crate) fn over(&self, life: &Life) {
+        if life.is_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
         tracing::warn!(target: "leaseward_queue", "this process was taken for dead: its jobs are lost");
-        life.is_over.store(true, Ordering::Release);
         self.crews().iter().for_each(|crew| crew.stop_all(Stop::Lost));
     }
 
@@ -264,9 +266,7 @@ impl Sessions {
                 match if is_late { Ok(false) } else { self.beat().await } {
                     Ok(true) => break,
                     Ok(false) => {
-                        if !life.is_over() {
-                            self.over(&life);
-                        }
+                        self.over(&life);
                         // What waits for work asks for a new life by itself; a process with nothing to do needs none.
                         if self.life().await.is_ok() {
                             break;

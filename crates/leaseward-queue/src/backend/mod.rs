@@ -93,6 +93,8 @@ pub(crate) enum Found {
     Limited,
     /// Some were put aside because of their keys: there may be more behind them.
     Aside,
+    /// Nothing, because the session has ended.
+    Over,
 }
 
 /// What becomes of a job.

@@ -8,6 +8,7 @@
 mod buffer;
 mod context;
 mod fate;
+mod look;
 mod pump;
 mod runner;
 
@@ -222,9 +223,9 @@ impl Worker {
         R: Into<Ending> + Send + 'static,
     {
         let number = self.queue.inner.number(&self.name).await?;
+        let crew = self.queue.inner.enlist();
         let life = self.queue.inner.sessions.life().await?;
         self.queue.inner.set_policy(number, self.policy);
-        let _crew = self.queue.inner.enlist();
         let shared = Arc::new(Shared::new(self.concurrency));
         self.queue.inner.sessions.add(&shared.running);
         let runner = Arc::new(Runner {
@@ -249,6 +250,7 @@ impl Worker {
             }
         }
         drop(tasks);
+        crew.leave().await;
         let summary = *shared.summary.lock();
         Ok(summary)
     }

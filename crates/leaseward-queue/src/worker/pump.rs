@@ -37,33 +37,33 @@ const DRAINED_EVERY: Duration = Duration::from_millis(100);
 /// How often a worker that is to end tries to write down what it has, while the database is not reached.
 const LAST_TRIES: u32 = 20;
 
-/// After a claim whose answer was lost, leases that nobody knows of are looked for after these times: the statement may
-/// still have been on its way.
-const STRAYS_AFTER: [Duration; 3] =
-    [Duration::ZERO, Duration::from_secs(4), Duration::from_secs(15)];
+/// Before it is tried again to write down what a transaction of the user's is still at work on.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) struct Pump {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     name: String,
-    number: i32,
+    pub(super) number: i32,
     shared: Arc<Shared>,
-    life: Arc<Life>,
+    pub(super) life: Arc<Life>,
     /// Jobs of each lease that have not been written down.
-    leases: HashMap<(i64, i64), usize>,
+    pub(super) leases: HashMap<(i64, i64), usize>,
     /// To be written down, again.
     held: Vec<Outcome>,
     /// Whether there may be something to claim.
-    hopeful: bool,
+    pub(super) hopeful: bool,
     /// When to look for what nobody tells of, however busy it is.
-    look_at: Instant,
+    pub(super) look_at: Instant,
+    /// The lease of a job that may have killed its worker, while it runs: one at a time, so that only those die with it
+    /// that have never been suspected.
+    pub(super) suspect: Option<(i64, i64)>,
     finished_last: usize,
     prefetch: usize,
-    poll: Duration,
+    pub(super) poll: Duration,
     grace: Duration,
     until_empty: bool,
     bound: Duration,
     failures: u32,
-    strays: Vec<Instant>,
 }
 
 /// What to do next.
@@ -94,6 +94,7 @@ impl Pump {
             held: Vec::new(),
             hopeful: true,
             look_at: Instant::now(),
+            suspect: None,
             finished_last: 0,
             prefetch: worker.prefetch,
             poll: worker.poll,
@@ -101,7 +102,6 @@ impl Pump {
             until_empty,
             bound: RETRY_FIRST,
             failures: 0,
-            strays: Vec::new(),
         }
     }
 
@@ -183,15 +183,6 @@ impl Pump {
         false
     }
 
-    /// Looks for what nobody tells of.
-    async fn look(&mut self) {
-        // Jittered, so that processes that began together do not look together.
-        self.look_at = Instant::now() + self.poll.mul_f64(0.75 + 0.5 * rand::random::<f64>());
-        self.hopeful = true;
-        self.look_for_strays().await;
-        self.claim_alone().await;
-    }
-
     async fn is_drained(&self) -> bool {
         match self.inner.backend.is_drained(self.number).await {
             Ok(is_drained) => is_drained,
@@ -229,7 +220,11 @@ impl Pump {
     async fn turn(&mut self, mut outcomes: Vec<Outcome>, claim: usize) {
         if self.life.is_over() && claim > 0 {
             match self.inner.sessions.life().await {
-                Ok(life) => self.life = life,
+                Ok(life) => {
+                    self.leases.retain(|(of, _), _| *of == life.id);
+                    self.life = life;
+                    self.suspect = None;
+                }
                 Err(error) => {
                     self.held = outcomes;
                     return self.pause(&error).await;
@@ -254,24 +249,19 @@ impl Pump {
             count,
             alone: false,
         });
-        let wanted = claim.is_some();
-        let answer = {
-            let _claiming = life.claiming.read().await;
-            let answer = self.inner.backend.turn(Turn { session: life.id, settle, claim }).await;
-            if let Ok(Turned { lease: Some(lease), .. }) = &answer {
-                life.tokens.lock().insert(lease.token);
-            }
-            answer
-        };
+        let answer = self.ask(&life, Turn { session: life.id, settle, claim }).await;
         match answer {
-            Ok(turned) => self.turned(&life, now, turned, claim),
+            Ok(turned) => {
+                let is_busy = !turned.busy.is_empty();
+                self.turned(&life, now, turned, claim);
+                if is_busy {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+            }
             Err(error) => {
                 let is_doubtful = error.kind() == ErrorKind::Indeterminate;
                 now.iter_mut().for_each(|outcome| outcome.is_doubtful |= is_doubtful);
                 self.held.append(&mut now);
-                if is_doubtful && wanted {
-                    self.strays = STRAYS_AFTER.map(|after| Instant::now() + after).into();
-                }
                 self.pause(&error).await;
             }
         }
@@ -325,6 +315,10 @@ impl Pump {
             Found::All => !is_short,
             Found::Aside => true,
             Found::Paused | Found::Limited => false,
+            Found::Over => {
+                self.inner.sessions.over(life);
+                true
+            }
         };
         if let Some(lease) = turned.lease {
             self.claimed(life, lease, Next::Last);
@@ -338,6 +332,10 @@ impl Pump {
             if *left == 0 {
                 self.leases.remove(&(life.id, token));
                 life.tokens.lock().remove(&token);
+                if self.suspect == Some((life.id, token)) {
+                    self.suspect = None;
+                    self.look_at = Instant::now();
+                }
             }
         }
     }
@@ -349,7 +347,7 @@ impl Pump {
         self.inner.events.tell(EventKind::Stale, &about);
     }
 
-    fn claimed(&mut self, life: &Arc<Life>, lease: Lease, place: Next) {
+    pub(super) fn claimed(&mut self, life: &Arc<Life>, lease: Lease, place: Next) {
         life.last.fetch_max(lease.token, Ordering::AcqRel);
         self.leases.insert((life.id, lease.token), lease.jobs.len());
         let mut items = Vec::with_capacity(lease.jobs.len());
@@ -385,121 +383,11 @@ impl Pump {
         self.shared.put(items, place);
     }
 
-    /// Claims jobs that may have killed their worker: only as many as can run now, and one if all are busy, which is next.
-    async fn claim_alone(&mut self) {
-        let free = self.shared.concurrency.saturating_sub(self.shared.held()).max(1);
-        if self.life.is_over() {
-            return;
-        }
-        let life = self.life.clone();
-        let last = life.last.load(Ordering::Acquire);
-        let count = u32::try_from(free).unwrap_or(u32::MAX);
-        let claim = Claim { queue: self.number, last, count, alone: true };
-        let answer = {
-            let _claiming = life.claiming.read().await;
-            let turn = Turn { session: life.id, settle: Settle::default(), claim: Some(claim) };
-            let answer = self.inner.backend.turn(turn).await;
-            if let Ok(Turned { lease: Some(lease), .. }) = &answer {
-                life.tokens.lock().insert(lease.token);
-            }
-            answer
-        };
-        match answer {
-            Ok(Turned { lease: Some(lease), .. }) => self.claimed(&life, lease, Next::First),
-            Ok(_) => {}
-            Err(error) => {
-                if error.kind() == ErrorKind::Indeterminate {
-                    self.strays = STRAYS_AFTER.map(|after| Instant::now() + after).into();
-                }
-                self.pause(&error).await;
-            }
-        }
-    }
-
-    /// Takes what was claimed without our knowing, because the answer was lost.
-    async fn look_for_strays(&mut self) {
-        if self.strays.first().is_none_or(|at| *at > Instant::now()) {
-            return;
-        }
-        let life = self.life.clone();
-        let _nobody_claims = life.claiming.write().await;
-        let known = life.tokens.lock().iter().copied().collect();
-        match self.inner.backend.strays(life.id, known).await {
-            Ok(found) => {
-                self.strays.remove(0);
-                for lease in found {
-                    if lease.jobs.first().is_some_and(|job| job.id.queue() == self.number) {
-                        life.tokens.lock().insert(lease.token);
-                        self.claimed(&life, lease, Next::Last);
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::debug!(target: "leaseward_queue", error = %error, "strays are looked for again")
-            }
-        }
-    }
-
     /// The database failed: not again at once.
-    async fn pause(&mut self, error: &Error) {
+    pub(super) async fn pause(&mut self, error: &Error) {
         self.failures += 1;
         tracing::warn!(target: "leaseward_queue", queue = self.name, error = %error, "the queue's database failed; it is tried again");
         tokio::time::sleep(self.bound.mul_f64(rand::random())).await;
         self.bound = (self.bound * 2).min(RETRY_LAST);
-    }
-}
-
-impl Drop for Pump {
-    fn drop(&mut self) {
-        if self.leases.is_empty() {
-            return;
-        }
-        // The worker was dropped in the middle of its work. Others of this process may keep the session alive: so what is
-        // left is given back, or would be stuck for as long as they live.
-        let tokens: Vec<i64> =
-            self.leases.keys().filter(|(life, _)| *life == self.life.id).map(|(_, t)| *t).collect();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(give_back_later(self.inner.clone(), self.life.clone(), tokens));
-        }
-    }
-}
-
-async fn give_back_later(inner: Arc<Inner>, life: Arc<Life>, tokens: Vec<i64>) {
-    let known = {
-        let mut known = life.tokens.lock();
-        known.retain(|token| !tokens.contains(token));
-        known.iter().copied().collect()
-    };
-    let leases = match inner.backend.strays(life.id, known).await {
-        Ok(leases) => leases,
-        Err(error) => {
-            return tracing::warn!(target: "leaseward_queue", error = %error, "jobs were not given back");
-        }
-    };
-    let of_ours = leases.into_iter().filter(|lease| tokens.contains(&lease.token));
-    let mut settle = Settle { in_transactions: true, ..Settle::default() };
-    for Lease { token, jobs } in of_ours {
-        settle.ended.push(token);
-        settle.endings.extend(jobs.into_iter().map(|job| {
-            let unique = Body::decode(&job.body).ok().and_then(|body| body.unique);
-            Ending {
-                token,
-                id: job.id,
-                fate: Fate::Back { body: job.body },
-                key: job.key,
-                unique,
-                noted: false,
-            }
-        }));
-    }
-    if settle.endings.is_empty() {
-        return;
-    }
-    let queue = settle.endings[0].id.queue();
-    match inner.backend.turn(Turn { session: life.id, settle, claim: None }).await {
-        Ok(_) => inner.bells.work(queue),
-        Err(error) => {
-            tracing::warn!(target: "leaseward_queue", error = %error, "jobs were not given back")
-        }
     }
 }

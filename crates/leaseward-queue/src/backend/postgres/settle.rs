@@ -211,6 +211,7 @@ impl Postgres {
             1 => Found::Paused,
             2 => Found::Limited,
             3 => Found::Aside,
+            4 => Found::Over,
             _ => Found::All,
         };
         let ids: Vec<i64> = get::<Option<_>>(row, at + 2)?.unwrap_or_default();

@@ -26,6 +26,10 @@ pub(super) struct Moving {
 
 impl Turn<'_> {
     pub(super) fn claim(&self, session: i64, claim: &Claim, turned: &mut Turned) -> SqlResult<()> {
+        if !self.is_alive(session)? {
+            turned.found = Found::Over;
+            return Ok(());
+        }
         let setup = self.setup(claim.queue)?;
         if setup.paused {
             turned.found = Found::Paused;

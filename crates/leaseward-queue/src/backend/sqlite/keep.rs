@@ -34,6 +34,12 @@ impl Turn<'_> {
             .map(|count| count > 0)
     }
 
+    pub(super) fn is_alive(&self, session: i64) -> SqlResult<bool> {
+        self.tx
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM lq_session WHERE id = ?1 AND boot = ?2 AND expires > ?3)")?
+            .query_row(params![session, *BOOT, self.boot_us], |row| row.get(0))
+    }
+
     pub(super) fn cancelled(&self, session: i64) -> SqlResult<Vec<JobId>> {
         let mut statement = self
             .tx
@@ -162,6 +168,13 @@ impl Turn<'_> {
         ] {
             more |= self.tx.prepare_cached(sql)?.execute(params![before, limit])? >= TIDY_COUNT;
         }
+        // A claim may have been made in the moment in which its session ended.
+        self.tx
+            .prepare_cached(
+                "INSERT OR IGNORE INTO lq_session (id, who, boot, expires) SELECT DISTINCT l.session, 'nobody', '', 0 \
+                 FROM lq_leased l WHERE NOT EXISTS (SELECT 1 FROM lq_session s WHERE s.id = l.session)",
+            )?
+            .execute([])?;
         Ok(more)
     }
 

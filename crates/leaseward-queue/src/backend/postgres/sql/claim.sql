@@ -1,5 +1,5 @@
 -- Claims up to n jobs, ranges in their order. `state`: 0 as many as there were, 1 paused, 2 at the queue's limit,
--- 3 some were put aside because their key is at its limit. `token` is null if nothing was claimed.
+-- 3 some were put aside because their key is at its limit, 4 the session has ended. `token` is null if nothing was claimed.
 CREATE OR REPLACE FUNCTION claim(s bigint, last bigint, q int, lows bigint[], highs bigint[], n int, alone boolean,
     after boolean, OUT state smallint, OUT token bigint, OUT ids bigint[], OUT lkeys text[], OUT bodies bytea[])
 LANGUAGE plpgsql @settings@ AS $$
@@ -10,6 +10,8 @@ DECLARE
     newest bigint;
 BEGIN
     state := 0;
+    -- What is leased to a session that has ended would be taken away at once, or by nobody.
+    IF NOT EXISTS (SELECT FROM session WHERE id = s AND expires > now_us()) THEN state := 4; RETURN; END IF;
     SELECT * INTO setup FROM queues WHERE no = q;
     IF setup.paused THEN state := 1; RETURN; END IF;
     IF setup.lim IS NOT NULL THEN

@@ -101,6 +101,10 @@ BEGIN
     LOOP
         PERFORM fold(r.shard);
     END LOOP;
+    -- A claim may have been made in the moment in which its session ended.
+    INSERT INTO session (id, who, expires, idle)
+        SELECT DISTINCT l.session, 'nobody', 0, false FROM lease l WHERE NOT EXISTS (SELECT FROM session x WHERE x.id = l.session)
+        ON CONFLICT (id) DO NOTHING;
     RETURN more;
 END $$;
 
