@@ -6,6 +6,7 @@ pub(crate) mod contention;
 mod leases;
 mod memory;
 mod postgres;
+pub(crate) mod queue;
 mod redis;
 mod redlock;
 mod sqlite;
@@ -57,6 +58,11 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "PostgreSQL's advisory locks, beside pgbench with the same statements",
         rows: advisory::rows,
     },
+    Group {
+        name: "queue",
+        what: "the job queue, beside raw SQL of the same layout and the queues people run",
+        rows: queue::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
@@ -64,6 +70,8 @@ pub(crate) const PARTS: &[Part] = &[
     contention::TASKS,
     leases::HOLDER,
     leases::SLEEPERS,
+    queue::OURS,
+    queue::RAW,
     redis::HOLD,
     redis::NOW,
     redis::PAIRS,
