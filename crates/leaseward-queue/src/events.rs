@@ -1,17 +1,17 @@
 //! What happens to jobs, for logs, metrics and whoever listens.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use leaseward::Fence;
-use metrics::{counter, histogram};
 use parking_lot::RwLock;
 use serde::Serialize;
 
-use crate::JobId;
+use crate::{JobId, meters::Meters};
 
 /// Something that happened to a job in this process, or to its queue.
 ///
@@ -71,11 +71,31 @@ pub enum EventKind {
     Fired,
 }
 
+impl EventKind {
+    /// As metrics and logs have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Dead => "dead",
+            Self::Snoozed => "snoozed",
+            Self::Cancelled => "cancelled",
+            Self::GivenBack => "given_back",
+            Self::Lost => "lost",
+            Self::Stale => "stale",
+            Self::Adopted => "adopted",
+            Self::Fired => "fired",
+        }
+    }
+}
+
 type Sink = Arc<dyn Fn(&Event) + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Events {
     sinks: RwLock<Vec<Sink>>,
+    meters: RwLock<HashMap<Box<str>, Arc<Meters>>>,
 }
 
 impl fmt::Debug for Events {
@@ -101,38 +121,25 @@ impl<'a> About<'a> {
     }
 }
 
-fn name(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Started => "started",
-        EventKind::Done => "done",
-        EventKind::Failed => "failed",
-        EventKind::Dead => "dead",
-        EventKind::Snoozed => "snoozed",
-        EventKind::Cancelled => "cancelled",
-        EventKind::GivenBack => "given_back",
-        EventKind::Lost => "lost",
-        EventKind::Stale => "stale",
-        EventKind::Adopted => "adopted",
-        EventKind::Fired => "fired",
-    }
-}
-
 impl Events {
     pub(crate) fn add(&self, sink: Sink) {
         self.sinks.write().push(sink);
     }
 
+    /// The metrics of a queue.
+    pub(crate) fn meters(&self, queue: &str) -> Arc<Meters> {
+        if let Some(meters) = self.meters.read().get(queue) {
+            return meters.clone();
+        }
+        self.meters
+            .write()
+            .entry(queue.into())
+            .or_insert_with(|| Arc::new(Meters::new(queue)))
+            .clone()
+    }
+
     pub(crate) fn tell(&self, kind: EventKind, about: &About<'_>) {
-        // Beginnings are counted by their ends.
-        if kind != EventKind::Started {
-            let queue = about.queue.to_owned();
-            counter!("leaseward_queue_jobs_total", "queue" => queue, "outcome" => name(kind))
-                .increment(1);
-        }
-        if let Some(run) = about.run {
-            histogram!("leaseward_queue_run_seconds", "queue" => about.queue.to_owned())
-                .record(run.as_secs_f64());
-        }
+        self.meters(about.queue).happened(kind, about.run);
         log(kind, about);
         if self.sinks.read().is_empty() {
             return;
@@ -156,7 +163,7 @@ impl Events {
 }
 
 fn log(kind: EventKind, about: &About<'_>) {
-    let (queue, what) = (about.queue, name(kind));
+    let (queue, what) = (about.queue, kind.name());
     let job = about.job.map(tracing::field::display);
     let (attempt, message) = (about.attempt, about.message);
     match kind {

@@ -14,6 +14,7 @@ mod id;
 mod job;
 mod maintenance;
 mod manage;
+mod meters;
 mod names;
 mod push;
 mod queue;

@@ -17,6 +17,7 @@ use crate::{
     cron,
     events::{About, EventKind, wall_us},
     job::micros,
+    meters,
     queue::Inner,
     session::Life,
     strays,
@@ -110,7 +111,10 @@ async fn work(inner: &Arc<Inner>) {
         if tidy_at <= Instant::now() {
             match inner.backend.tidy(micros(inner.builder.keep_dead)).await {
                 Ok(true) => {}
-                Ok(false) => tidy_at = Instant::now() + TIDY_EVERY,
+                Ok(false) => {
+                    tidy_at = Instant::now() + TIDY_EVERY;
+                    show(inner).await;
+                }
                 Err(error) => {
                     complain(&error, "what is over is forgotten later");
                     tidy_at = Instant::now() + TIDY_EVERY;
@@ -121,6 +125,14 @@ async fn work(inner: &Arc<Inner>) {
         // Woken or not, it is looked.
         let _ = tokio::time::timeout(pause, inner.bells.hear_later()).await;
         tokio::time::sleep(DUE_SPACING).await;
+    }
+}
+
+/// Tells how many jobs there are.
+async fn show(inner: &Inner) {
+    match inner.backend.stats().await {
+        Ok(queues) => meters::show(&queues),
+        Err(error) => complain(&error, "nobody knows how many jobs there are"),
     }
 }
 

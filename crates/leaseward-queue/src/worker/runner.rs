@@ -14,7 +14,6 @@ use std::{
 };
 
 use leaseward::Fence;
-use metrics::histogram;
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
@@ -87,8 +86,7 @@ where
         let begin = Instant::now();
         self.tell(&context, EventKind::Started, None, None);
         let waited = wall_us().saturating_sub(body.pushed_us);
-        histogram!("leaseward_queue_wait_seconds", "queue" => self.name.to_string())
-            .record(Duration::from_micros(waited).as_secs_f64());
+        self.queue.inner.events.meters(&self.name).waited(Duration::from_micros(waited));
         let span = tracing::info_span!(
             target: "leaseward_queue", "job", queue = &*self.name, job = %id, attempt = body.failures + 1,
             traceparent = body.trace.as_deref()

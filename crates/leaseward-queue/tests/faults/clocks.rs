@@ -15,6 +15,8 @@ async fn fences_of_a_job_grow_though_the_servers_clock_goes_back() {
     let fences = Seen::new();
     for ahead_ms in [0, -3_600_000, -7_200_000] {
         skew.set_ms(ahead_ms);
+        // Another process, that knows of no fence before.
+        let queue = Queue::open(&place.url).await.expect("reached");
         let before = fences.count();
         let worker = Background::start(Worker::new(&queue, "skew").backoff(SOON), {
             let fences = fences.clone();

@@ -105,10 +105,13 @@ async fn a_later_job_waits(place: &Place) {
 }
 
 async fn a_sleeping_worker_is_woken_by_another_client(place: &Place) {
-    let (sleeper, pusher) = (place.client().await, place.client().await);
+    let pusher = place.client().await;
+    // It never looks by itself, and says that it sleeps when it begins to.
+    let hour = Duration::from_secs(3_600);
+    let sleeper =
+        leaseward_queue::Queue::builder().ttl(hour).connect(&place.url).await.expect("reached");
     let seen = Seen::new();
-    // It never looks by itself.
-    let worker = Worker::new(&sleeper, "bell").poll(Duration::from_secs(3_600));
+    let worker = Worker::new(&sleeper, "bell").poll(hour);
     let worker = Background::start(worker, {
         let seen = seen.clone();
         move |what, _| {

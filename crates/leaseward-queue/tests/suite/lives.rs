@@ -71,25 +71,41 @@ async fn a_dropped_worker_gives_its_jobs_back(place: &Place) {
 
 async fn a_worker_that_ends_finishes_what_runs_and_gives_the_rest_back(place: &Place) {
     let queue = place.client().await;
-    queue.push_many((0..30).map(|number| NewJob::new("end", &number))).await.expect("pushed");
+    // The first are done faster than the database answers, so others are claimed ahead of need; and those wait.
+    let quick = 2_000;
+    queue.push_many((0..3_000).map(|number| NewJob::new("end", &number))).await.expect("pushed");
     let (begun, gate) = (Seen::new(), std::sync::Arc::new(tokio::sync::Semaphore::new(0)));
     let worker = Background::start(Worker::new(&queue, "end").concurrency(3), {
         let (begun, gate) = (begun.clone(), gate.clone());
-        move |_, _| {
-            begun.add(());
-            let gate = gate.clone();
-            async move { gate.acquire().await.map(|permit| permit.forget()).map_err(Failure::from) }
+        move |number, _| {
+            let (begun, gate) = (begun.clone(), gate.clone());
+            async move {
+                if number.as_u64() < Some(quick) {
+                    return Ok::<(), Failure>(());
+                }
+                begun.add(());
+                gate.acquire().await?.forget();
+                Ok(())
+            }
         }
     });
     begun.wait_for(3).await;
+    let running = queue.stats().await.expect("asked")[0].running;
+    assert!(running > 3, "some are claimed ahead of need: {running}");
     let ending = tokio::spawn(worker.end());
-    // Nothing more begins, however many may go on.
-    gate.add_permits(30);
+    until("what had not begun is given back", || async {
+        (queue.stats().await.expect("asked")[0].running == 3).then_some(())
+    })
+    .await;
+    gate.add_permits(3_000);
     let summary = ending.await.expect("it ends");
     let stats = &queue.stats().await.expect("asked")[0];
-    assert_eq!(stats.done, summary.done);
-    assert_eq!((stats.ready + stats.done, stats.running), (30, 0), "{stats:?}");
-    assert!(summary.done >= 3, "{summary:?}");
+    assert_eq!(
+        (stats.done, stats.ready, stats.running),
+        (quick + 3, 3_000 - quick - 3, 0),
+        "{stats:?}"
+    );
+    assert_eq!(summary.done, quick + 3);
 }
 
 async fn a_worker_that_ends_gives_back_what_takes_too_long(place: &Place) {

@@ -2,6 +2,7 @@
 
 mod basics;
 mod cancelling;
+mod documents;
 mod failing;
 #[allow(dead_code, reason = "the faults use the rest of it")]
 #[path = "../support/help.rs"]

@@ -122,3 +122,21 @@ impl Turn<'_> {
             .optional()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_is_fired_once_whoever_believes_to_hold_the_lock() {
+        let mut conn = Connection::open_in_memory().expect("memory");
+        super::super::schema::migrate_to(&mut conn, super::super::schema::VERSION).expect("tables");
+        let job = Row { slot: 1 << 48, due_us: 0, key: None, unique: None, body: b"{}".to_vec() };
+        let turn = Turn { tx: &conn, wall_us: 100, boot_us: 100 };
+        let fired = |at| turn.fire("hourly", at, Some(&job)).expect("carried out").is_some();
+        assert_eq!([50, 50, 40, 60].map(fired), [true, false, false, true]);
+        let ready: i64 =
+            conn.query_row("SELECT count(*) FROM lq_ready", [], |row| row.get(0)).expect("a count");
+        assert_eq!(ready, 2);
+    }
+}

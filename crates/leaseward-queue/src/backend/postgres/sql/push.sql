@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION push(s bigint, slots bigint[], bodies bytea[], qs int
 BEGIN
     ids := ARRAY(SELECT x + nextval('seq') FROM unnest(slots) x);
     INSERT INTO ready (id, body) SELECT * FROM unnest(ids, bodies);
-    INSERT INTO tally AS t (queue, shard, pushed) SELECT q, s, n FROM unnest(qs, counts) u(q, n)
+    INSERT INTO tally AS t (queue, shard, pushed) SELECT q, s, n FROM unnest(qs, counts) u(q, n) ORDER BY q
         ON CONFLICT (queue, shard) DO UPDATE SET pushed = t.pushed + excluded.pushed;
     sleeps := EXISTS (SELECT FROM session WHERE idle AND id <> s);
 END $$;
@@ -44,7 +44,7 @@ BEGIN
         FROM unnest(ids, fresh, dues, lkeys, bodies) n(i, f, d, l, b) WHERE f AND (d < 0 OR d > t);
     INSERT INTO tally AS y (queue, shard, pushed, later)
         SELECT (i >> 48)::int, s, count(*), count(*) FILTER (WHERE d < 0 OR d > t)
-        FROM unnest(ids, fresh, dues) n(i, f, d) WHERE f GROUP BY 1
+        FROM unnest(ids, fresh, dues) n(i, f, d) WHERE f GROUP BY 1 ORDER BY 1
         ON CONFLICT (queue, shard) DO UPDATE SET pushed = y.pushed + excluded.pushed, later = y.later + excluded.later;
     sleeps := EXISTS (SELECT FROM session WHERE idle AND id <> s);
 END $$;

@@ -1,3 +1,6 @@
+-- Rows are taken in one order everywhere, so that statements do not wait for each other in a circle: leases, queues, keys,
+-- and counters last; each of them in the order of their names.
+
 -- Plainly done. `ended`: leases of which nothing is left, and how many jobs of each are done now.
 CREATE OR REPLACE FUNCTION finish(s bigint, ended bigint[], ended_n bigint[], parts bigint[], part_ids bigint[],
     OUT ours bigint[], OUT busy bigint[], OUT freed int[]) LANGUAGE plpgsql @settings@ AS $$
@@ -15,15 +18,15 @@ BEGIN
             RETURNING l.token, l.queue, l.counted, cardinality(p.ids)::bigint AS n
         ), hit AS (SELECT * FROM gone UNION ALL SELECT * FROM went)
         SELECT queue, array_agg(token) AS tokens, sum(n)::bigint AS n, (sum(n) FILTER (WHERE counted))::int AS c
-        FROM hit GROUP BY queue
+        FROM hit GROUP BY queue ORDER BY queue
     LOOP
         ours := ours || r.tokens;
-        INSERT INTO tally AS t (queue, shard, done) VALUES (r.queue, s, r.n)
-            ON CONFLICT (queue, shard) DO UPDATE SET done = t.done + excluded.done;
         IF r.c > 0 THEN
             UPDATE queues SET running = greatest(running - r.c, 0) WHERE no = r.queue;
             freed := freed || r.queue;
         END IF;
+        INSERT INTO tally AS t (queue, shard, done) VALUES (r.queue, s, r.n)
+            ON CONFLICT (queue, shard) DO UPDATE SET done = t.done + excluded.done;
     END LOOP;
 END $$;
 
@@ -37,6 +40,15 @@ DECLARE
     t bigint := now_us();
     counted_tokens bigint[];
     r record;
+    qs int[];
+    n_done bigint[];
+    n_failed bigint[];
+    n_dead bigint[];
+    n_cancelled bigint[];
+    n_later bigint[];
+    moved bigint;
+    -- By queue.
+    n_moved bigint[] := '{}';
 BEGIN
     SELECT array_agg(l.token), array_agg(l.token) FILTER (WHERE l.counted) INTO ours, counted_tokens FROM (
         SELECT token, counted FROM lease WHERE session = s AND token = ANY (tokens) ORDER BY token FOR UPDATE SKIP LOCKED
@@ -74,12 +86,11 @@ BEGIN
     ), prg AS (
         DELETE FROM progress p USING e WHERE e.nt AND p.id = e.i AND kind IN (0, 1, 2, 7)
     )
-    INSERT INTO tally AS y (queue, shard, done, failed, dead, cancelled, later)
-        SELECT q, s, count(*) FILTER (WHERE kind < 2), count(*) FILTER (WHERE kind IN (3, 4, 6)),
-            count(*) FILTER (WHERE kind = 6), count(*) FILTER (WHERE kind IN (2, 7)), count(*) FILTER (WHERE kind IN (3, 4, 8))
-        FROM e GROUP BY q ORDER BY q
-        ON CONFLICT (queue, shard) DO UPDATE SET done = y.done + excluded.done, failed = y.failed + excluded.failed,
-            dead = y.dead + excluded.dead, cancelled = y.cancelled + excluded.cancelled, later = y.later + excluded.later;
+    SELECT array_agg(c.q), array_agg(c.done), array_agg(c.failed), array_agg(c.dead), array_agg(c.cancelled), array_agg(c.later)
+        INTO qs, n_done, n_failed, n_dead, n_cancelled, n_later
+        FROM (SELECT q, count(*) FILTER (WHERE kind < 2) AS done, count(*) FILTER (WHERE kind IN (3, 4, 6)) AS failed,
+            count(*) FILTER (WHERE kind = 6) AS dead, count(*) FILTER (WHERE kind IN (2, 7)) AS cancelled,
+            count(*) FILTER (WHERE kind IN (3, 4, 8)) AS later FROM e GROUP BY q) c;
     FOR r IN SELECT (u.i >> 48)::int AS q, count(*)::int AS n FROM unnest(tokens, ids) u(t, i)
         WHERE u.t = ANY (counted_tokens) GROUP BY 1 ORDER BY 1
     LOOP
@@ -89,12 +100,22 @@ BEGIN
     FOR r IN SELECT (u.i >> 48)::int AS q, u.l, count(*)::int AS n FROM unnest(tokens, ids, lkeys) u(t, i, l)
         WHERE u.t = ANY (ours) AND u.l IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
     LOOP
-        IF release_key(s, r.q, r.l, r.n) THEN freed := freed || r.q; END IF;
+        moved := release_key(r.q, r.l, r.n);
+        IF moved > 0 THEN
+            freed := freed || r.q;
+            n_moved[r.q] := coalesce(n_moved[r.q], 0) + moved;
+        END IF;
     END LOOP;
+    INSERT INTO tally AS y (queue, shard, done, failed, dead, cancelled, later, blocked)
+        SELECT u.q, s, u.d, u.f, u.x, u.c, u.l, -coalesce(n_moved[u.q], 0)
+        FROM unnest(qs, n_done, n_failed, n_dead, n_cancelled, n_later) u(q, d, f, x, c, l) ORDER BY u.q
+        ON CONFLICT (queue, shard) DO UPDATE SET done = y.done + excluded.done, failed = y.failed + excluded.failed,
+            dead = y.dead + excluded.dead, cancelled = y.cancelled + excluded.cancelled, later = y.later + excluded.later,
+            blocked = y.blocked + excluded.blocked;
 END $$;
 
--- Gives places of a key back, and has as many of those that were put aside try again; whether there was one.
-CREATE OR REPLACE FUNCTION release_key(s bigint, q int, k text, n int) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Gives places of a key back, and has as many of those that were put aside try again; how many there were.
+CREATE OR REPLACE FUNCTION release_key(q int, k text, n int) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     moved bigint;
 BEGIN
@@ -104,13 +125,9 @@ BEGIN
         RETURNING id, fence, lkey, body
     ), put AS (INSERT INTO ready (id, fence, lkey, body) SELECT * FROM up RETURNING 1)
     SELECT count(*) INTO moved FROM put;
-    IF moved > 0 THEN
-        INSERT INTO tally AS t (queue, shard, blocked) VALUES (q, s, -moved)
-            ON CONFLICT (queue, shard) DO UPDATE SET blocked = t.blocked + excluded.blocked;
-    END IF;
     DELETE FROM keys WHERE queue = q AND lkey = k AND running = 0
         AND NOT EXISTS (SELECT FROM blocked WHERE queue = q AND lkey = k);
-    RETURN moved > 0;
+    RETURN moved;
 END $$;
 
 -- Completes one job in a transaction of the user's: the lease cannot be taken from it before that ends.
