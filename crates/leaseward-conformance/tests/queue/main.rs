@@ -118,10 +118,11 @@ fn stats(runtime: &tokio::runtime::Runtime, queue: &Queue) -> Option<QueueStats>
     all.into_iter().find(|stats| stats.name == QUEUE)
 }
 
-/// Whether nothing is left to be done.
+/// Whether nothing is left to be done, by the counters, which are one look, and by what lies there.
 fn is_over(runtime: &tokio::runtime::Runtime, queue: &Queue) -> bool {
-    let is_drained = runtime.block_on(queue.is_drained(QUEUE)).unwrap_or(false);
-    is_drained && stats(runtime, queue).is_some_and(|stats| stats.later == 0)
+    let is_counted = stats(runtime, queue)
+        .is_some_and(|stats| stats.ready + stats.later + stats.blocked + stats.running == 0);
+    is_counted && runtime.block_on(queue.is_drained(QUEUE)).unwrap_or(false)
 }
 
 /// Asks for a while.

@@ -22,7 +22,7 @@ impl Peer {
         };
         let mut command = match self {
             Self::PgBoss | Self::Graphile => peers::node(&script("queue.cjs")),
-            Self::Procrastinate => peers::python(&script("queue.py")),
+            Self::Procrastinate => peers::python(&script("queue_jobs.py")),
         };
         match self {
             Self::PgBoss => command.arg("pg-boss"),
