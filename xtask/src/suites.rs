@@ -53,12 +53,12 @@ impl Count {
 const WITH_SERVERS: [&str; 7] =
     ["etcd", "fenced", "optimistic", "postgres", "redis", "redlock", "zookeeper"];
 
-/// Which phase a test program belongs to. The suite of all stores has one to itself; the tests of the tool, of the test
+/// Which phase a test program belongs to. The suite of all stores has one to itself; the tests of the tool, of the queue, of the test
 /// kit and of stores with servers are those that start processes and kill them.
 fn phase_of(package: &str, kind: &str, target: &str) -> Phase {
     match (package, kind) {
         ("leaseward-conformance", "test") => Phase::Cases,
-        ("leaseward-cli" | "leaseward-testkit", "test") => Phase::Faults,
+        ("leaseward-cli" | "leaseward-queue" | "leaseward-testkit", "test") => Phase::Faults,
         ("leaseward", "test") if WITH_SERVERS.iter().any(|start| target.starts_with(start)) => {
             Phase::Faults
         }

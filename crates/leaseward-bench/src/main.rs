@@ -40,7 +40,8 @@ Options:
       --rounds N     rounds of each row (5; 2 with --quick)
       --only TEXT    only rows whose name contains this
       --json         JSON on stdout instead of the table
-      --out FILE     also write the JSON to a file, and `contention.svg` beside it
+      --out FILE     also write the JSON to a file, and beside it the pictures
+                     `contention.svg` and `queue-bloat.svg`
   -h, --help         this text
 ";
 
@@ -137,12 +138,15 @@ fn run(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is to be written: the figures, and beside them the picture, if its rows were measured.
+/// What is to be written: the figures, and beside them the pictures whose rows were measured.
 fn files(out: Option<&Path>, json: &str, measured: &[Measured]) -> Vec<(PathBuf, String)> {
     let Some(out) = out else { return Vec::new() };
     let mut files = vec![(out.to_owned(), json.to_owned())];
     if let Some(picture) = rows::contention::plot::svg(measured) {
         files.push((out.with_file_name("contention.svg"), picture));
+    }
+    if let Some(picture) = rows::queue::plot::svg(measured) {
+        files.push((out.with_file_name("queue-bloat.svg"), picture));
     }
     files
 }

@@ -101,6 +101,10 @@ impl Measured {
         self.series(|contender| contender.role == Role::Raw, figure)
     }
 
+    fn named(&self, whom: &str, figure: usize) -> Option<&Series> {
+        self.series(|contender| contender.name == whom, figure)
+    }
+
     /// Whether a target is met; `None` if what it needs was not measured.
     pub(crate) fn is_met(&self, figure: usize, target: Target) -> Option<bool> {
         let ours = self.ours(figure)?;
@@ -114,8 +118,10 @@ impl Measured {
                 ours.against(self.raw(figure)?, |mine, theirs| mine - theirs).median() <= most
             }
             Target::TimesAtLeast(whom, least) => {
-                let them = self.series(|contender| contender.name == whom, figure)?;
-                ours.ratio_to(them).median() >= least
+                ours.ratio_to(self.named(whom, figure)?).median() >= least
+            }
+            Target::TimesAtMost(whom, most) => {
+                ours.ratio_to(self.named(whom, figure)?).median() <= most
             }
         })
     }
@@ -141,6 +147,8 @@ mod tests {
         assert_eq!(measured.is_met(0, Target::MoreByAtMost(9.0)), Some(false));
         assert_eq!(measured.is_met(0, Target::TimesAtLeast("raw", 10.0)), Some(true));
         assert_eq!(measured.is_met(0, Target::TimesAtLeast("gone", 1.0)), None);
+        assert_eq!(measured.is_met(0, Target::TimesAtMost("raw", 10.0)), Some(true));
+        assert_eq!(measured.is_met(0, Target::TimesAtMost("raw", 9.9)), Some(false));
         assert!(matches!(measured.outcomes[2], Outcome::Skipped(_)));
     }
 }

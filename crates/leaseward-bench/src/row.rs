@@ -48,6 +48,7 @@ pub(crate) enum Target {
     MoreByAtMost(f64),
     /// Times a contender of this name, of the same round.
     TimesAtLeast(&'static str, f64),
+    TimesAtMost(&'static str, f64),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -198,6 +199,7 @@ impl fmt::Display for Target {
             Self::RatioAtLeast(least) => write!(f, "≥ {}×", show(least)),
             Self::MoreByAtMost(most) => write!(f, "≤ raw + {}", show(most)),
             Self::TimesAtLeast(whom, least) => write!(f, "≥ {}× {whom}", show(least)),
+            Self::TimesAtMost(whom, most) => write!(f, "≤ {}× {whom}", show(most)),
         }
     }
 }

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 #[cfg(feature = "postgres")]
 use crate::commands::migrate;
 use crate::commands::{
-    acquire, break_lease, completions, demo, doctor, elect, events, ls, man, release, renew, run,
-    show,
+    acquire, break_lease, completions, demo, doctor, elect, events, ls, man, queue, release, renew,
+    run, show,
 };
 
 /// Run commands under a lock that is a lease: owned by a token, timed by a TTL, renewed while the work runs, guarded by
@@ -76,6 +76,7 @@ pub(crate) enum Command {
     Events(events::EventsArgs),
     Elect(elect::ElectArgs),
     Break(break_lease::BreakArgs),
+    Queue(queue::QueueArgs),
     Doctor(doctor::DoctorArgs),
     #[cfg(feature = "postgres")]
     Migrate(migrate::MigrateArgs),
@@ -89,6 +90,7 @@ Examples:
   leaseward run deploy -- ./deploy.sh          one at a time, in the order of asking
   leaseward run --no-wait nightly -- backup    skip if it is running already (exit 75)
   leaseward ls                                 who holds what
+  leaseward queue work -- ./resize.sh          run jobs, each of which has one owner at a time
   leaseward doctor                             what silently breaks locks in this store
   leaseward demo                               see what locks get wrong, and this one does not
 

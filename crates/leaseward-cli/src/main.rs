@@ -66,8 +66,14 @@ fn main() -> ExitCode {
 fn refused(error: &clap::Error, printer: Printer) -> ExitCode {
     let _ = error.print();
     let text = error.to_string();
-    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CMD>") {
-        printer.hint("the command stands behind `--`, as in `leaseward run NAME -- CMD ARGS`");
+    let is_misplaced = matches!(
+        error.kind(),
+        clap::error::ErrorKind::MissingRequiredArgument | clap::error::ErrorKind::UnknownArgument
+    );
+    if is_misplaced && text.contains("<CMD>") {
+        let verb = if text.contains("queue work") { "queue work" } else { "run NAME" };
+        printer
+            .hint(&format!("the command stands behind `--`, as in `leaseward {verb} -- CMD ARGS`"));
     }
     match error.exit_code() {
         0 => Exit::Done.into(),
@@ -96,6 +102,11 @@ fn with_a_store(
         if let Command::Migrate(_) = command {
             return commands::migrate::run(&settings, printer).await;
         }
+        // Jobs are not locks: they have connections of their own.
+        let command = match command {
+            Command::Queue(args) => return commands::queue::run(args, settings, printer).await,
+            other => other,
+        };
         let store = settings.store.clone();
         let mut session = match Session::open(settings, printer).await {
             Ok(session) => session,
@@ -132,6 +143,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failu
         Command::Break(args) => break_lease::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Demo(args) => demo::run(args, session).await,
+        Command::Queue(_) => unreachable!("BUG: done before a store of locks is opened"),
         #[cfg(feature = "postgres")]
         Command::Migrate(_) => unreachable!("BUG: done before a store is opened"),
         Command::Completions(args) => completions::run(&args, session.printer),

@@ -15,6 +15,7 @@ mod job;
 mod maintenance;
 mod manage;
 mod meters;
+mod names;
 mod push;
 mod queue;
 mod retry;

@@ -43,7 +43,7 @@ const TIDY_EVERY: Duration = Duration::from_secs(30);
 const LOCK_TTL: Duration = Duration::from_secs(5);
 const LOCK_TTL_MIN: Duration = Duration::from_millis(200);
 
-/// How long a process goes on without the lock when it cannot be had.
+/// How long the locks are waited for, and how long a process goes on without them when they cannot be had.
 const WITHOUT_LOCK: Duration = Duration::from_secs(5);
 
 /// The lock's name. One database has one set of queues in each schema.
@@ -58,9 +58,10 @@ fn lock_name(inner: &Inner) -> String {
 pub(crate) async fn run(inner: Weak<Inner>) {
     loop {
         let Some(this) = inner.upgrade() else { return };
-        let held = match this.locks().await {
-            None => None,
-            Some(locks) => {
+        // A process that was stopped while it made the locks' tables keeps others waiting for them.
+        let held = match tokio::time::timeout(WITHOUT_LOCK, this.locks()).await {
+            Err(_) | Ok(None) => None,
+            Ok(Some(locks)) => {
                 let ttl = (this.sessions.ttl / 3).clamp(LOCK_TTL_MIN, LOCK_TTL);
                 match locks.lock(lock_name(&this)).ttl(ttl).acquire().await {
                     Ok(guard) => Some(guard),

@@ -177,7 +177,7 @@ impl Queue {
         self.configure(queue, Change::Limit(limit)).await
     }
 
-    /// How many jobs of one [key](NewJob::key) run at once, in all processes together: one if not set.
+    /// How many jobs of one [key](crate::NewJob::key) run at once, in all processes together: one if not set.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for zero; else what the database says.

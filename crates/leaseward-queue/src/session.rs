@@ -137,6 +137,11 @@ impl Life {
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
+
+    /// Until when it lasts, as far as is known; moves with each sign of life.
+    pub(crate) fn deadline(&self) -> Moment {
+        *self.deadline.lock()
+    }
 }
 
 #[derive(Debug)]

@@ -27,6 +27,19 @@ pub enum JobState {
     Cancelled,
 }
 
+impl JobState {
+    /// All of them, those first in which a job is looked for first.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Ready,
+        Self::Later,
+        Self::Blocked,
+        Self::Dead,
+        Self::Done,
+        Self::Cancelled,
+    ];
+}
+
 /// A job.
 #[non_exhaustive]
 #[derive(Clone, Debug, Serialize)]

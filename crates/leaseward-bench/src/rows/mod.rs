@@ -7,6 +7,7 @@ mod etcd;
 mod leases;
 mod memory;
 mod postgres;
+pub(crate) mod queue;
 mod redis;
 mod redlock;
 mod sqlite;
@@ -69,6 +70,11 @@ pub(crate) const GROUPS: &[Group] = &[
         what: "ZooKeeper, beside a bare connection with the same requests and kazoo",
         rows: zookeeper::rows,
     },
+    Group {
+        name: "queue",
+        what: "the job queue, beside raw SQL of the same layout and the queues people run",
+        rows: queue::rows,
+    },
     Group { name: "tool", what: "the command line, beside flock(1)", rows: tool::rows },
 ];
 
@@ -77,6 +83,8 @@ pub(crate) const PARTS: &[Part] = &[
     etcd::CONTEST,
     leases::HOLDER,
     leases::SLEEPERS,
+    queue::OURS,
+    queue::RAW,
     redis::HOLD,
     redis::NOW,
     redis::PAIRS,

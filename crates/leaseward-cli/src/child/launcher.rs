@@ -28,26 +28,43 @@ use crate::{
 };
 
 /// Starts the command in a process group of its own.
-///
-/// The pipe to the watchdog is passed on as an open file; nothing else is started meanwhile that could inherit it.
 pub(super) fn start(job: &Job, pipe: &File, until: Moment, foreground: bool) -> io::Result<Pid> {
+    let mut command = prepared(&job.command, pipe, until, foreground);
+    command.envs(job.environment.iter().map(|(key, value)| (key, value)));
+    let child = with_pipe(pipe, || command.spawn())?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::other("a process without a number"))
+}
+
+/// Starts something that the pipe to the watchdog is passed on to as an open file; nothing else is started meanwhile that
+/// could inherit it.
+pub(super) fn with_pipe<T>(pipe: &File, spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     fcntl_setfd(pipe, FdFlags::empty())?;
-    let started = ourselves()
+    let started = spawn();
+    fcntl_setfd(pipe, FdFlags::CLOEXEC)?;
+    started
+}
+
+/// The launcher of a command, not yet started.
+pub(super) fn prepared(
+    command: &[OsString],
+    pipe: &File,
+    until: Moment,
+    foreground: bool,
+) -> Command {
+    let mut launcher = ourselves();
+    launcher
         .arg0("leaseward-launcher")
         .arg(LAUNCH)
         .arg(pipe.as_raw_fd().to_string())
         .arg(until.as_nanos().to_string())
         .arg(if foreground { "foreground" } else { "background" })
-        .args(&job.command)
+        .args(command)
         // Of an outer `leaseward run` with several names; this one says its own, if it has any.
         .env_remove("LEASEWARD_FENCES")
-        .envs(job.environment.iter().map(|(key, value)| (key, value)))
         .env_remove(PASSWORD_VARIABLE)
-        .process_group(0)
-        .spawn();
-    fcntl_setfd(pipe, FdFlags::CLOEXEC)?;
-    let pid = i32::try_from(started?.id()).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::Error::other("a process without a number"))
+        .process_group(0);
+    launcher
 }
 
 /// The launcher's own short life.

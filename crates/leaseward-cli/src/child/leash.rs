@@ -13,6 +13,8 @@ pub(super) enum Word {
     Deadline(Moment),
     /// This group runs under it.
     Group(Pid),
+    /// Nothing is left of this group.
+    Left(Pid),
     /// The wrapper sent SIGTERM at that moment.
     Asked(Moment),
     /// The command itself has ended; what is ended from now on is what it left behind.
@@ -26,6 +28,7 @@ impl Word {
         match self {
             Self::Deadline(at) => format!("deadline {}\n", at.as_nanos()),
             Self::Group(pid) => format!("group {}\n", pid.as_raw_nonzero()),
+            Self::Left(pid) => format!("left {}\n", pid.as_raw_nonzero()),
             Self::Asked(at) => format!("asked {}\n", at.as_nanos()),
             Self::Ended => "ended\n".to_owned(),
             Self::Done => "done\n".to_owned(),
@@ -40,10 +43,12 @@ impl Word {
         }
         let (verb, number) = line.split_once(' ')?;
         let moment = || number.parse().ok().map(Moment::from_nanos);
+        let leader = || number.parse().ok().and_then(Pid::from_raw);
         match verb {
             "deadline" => moment().map(Self::Deadline),
             "asked" => moment().map(Self::Asked),
-            "group" => number.parse().ok().and_then(Pid::from_raw).map(Self::Group),
+            "group" => leader().map(Self::Group),
+            "left" => leader().map(Self::Left),
             _ => None,
         }
     }
@@ -77,6 +82,7 @@ mod tests {
         let said = [
             Word::Deadline(Moment::from_nanos(123_456_789)),
             Word::Group(group),
+            Word::Left(group),
             Word::Asked(Moment::from_nanos(7)),
             Word::Ended,
             Word::Done,

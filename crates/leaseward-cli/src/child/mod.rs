@@ -9,6 +9,7 @@
 //! watchdog are both killed. Fences are for those.
 
 mod alarm;
+mod crew;
 mod group;
 mod launcher;
 mod leash;
@@ -18,7 +19,8 @@ mod supervise;
 mod terminal;
 mod watchdog;
 
-pub(crate) use group::Ending;
+pub(crate) use crew::{Crew, Member, reap};
+pub(crate) use group::{Ending, Group};
 pub(crate) use sentence::Grace;
 pub(crate) use signals::Signals;
 pub(crate) use supervise::{Job, Tenure, Verdict, supervise};

@@ -1,4 +1,5 @@
-//! The watchdog: a small process that ends the command's group in time when the wrapper cannot.
+//! The watchdog: a small process that ends the groups of commands in time when the wrapper cannot. There is one for each
+//! lease: one command under `run`, all commands of a worker of a queue.
 //!
 //! It reads deadlines from its stdin, a pipe whose other end the wrapper holds. The end of the pipe without a `done`
 //! means that the wrapper died: nobody renews any more, so the group is asked to end at once and killed before the last
@@ -106,7 +107,7 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     let _ = SigSet::all().thread_block();
     // A folder kept as working directory could not be unmounted.
     let _ = std::env::set_current_dir("/");
-    match (Watch { grace, sentence: None, group: None, ended: false, acted: false }).keep() {
+    match (Watch { grace, sentence: None, groups: Vec::new(), ended: false, acted: false }).keep() {
         Ok(false) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::from(ACTED),
         Err(_) => ExitCode::FAILURE,
@@ -126,7 +127,7 @@ enum Heard {
 struct Watch {
     grace: Grace,
     sentence: Option<Sentence>,
-    group: Option<Group>,
+    groups: Vec<Group>,
     /// The command itself has ended: acting against what it left behind is not acting against it.
     ended: bool,
     acted: bool,
@@ -158,7 +159,8 @@ impl Watch {
             Word::Deadline(at) => {
                 self.sentence.get_or_insert(Sentence::new(at, self.grace)).extend(at);
             }
-            Word::Group(leader) => self.group = Some(Group::of(leader)),
+            Word::Group(leader) => self.groups.push(Group::of(leader)),
+            Word::Left(leader) => self.groups.retain(|group| group.id() != leader),
             Word::Asked(at) => {
                 if let Some(sentence) = &mut self.sentence {
                     sentence.asked(at);
@@ -175,7 +177,7 @@ impl Watch {
 
     /// When to wake up by itself; never while there is no group to end.
     fn next_look(&self) -> Option<Moment> {
-        let (Some(_), Some(sentence)) = (self.group, &self.sentence) else { return None };
+        let sentence = self.sentence.as_ref().filter(|_| !self.groups.is_empty())?;
         let now = SystemClock.now();
         match sentence.due(now, self.slack()) {
             Due::Nothing(at) => Some(at),
@@ -185,38 +187,40 @@ impl Watch {
 
     fn enforce(&mut self) {
         let slack = self.slack();
-        let (Some(group), Some(sentence)) = (self.group, &mut self.sentence) else { return };
+        let Some(sentence) = self.sentence.as_mut().filter(|_| !self.groups.is_empty()) else {
+            return;
+        };
         let now = SystemClock.now();
         match sentence.due(now, slack) {
             Due::Nothing(_) => {}
             Due::Term => {
                 self.acted |= !self.ended;
                 sentence.asked(now);
-                group.ask_to_end();
+                self.groups.iter().for_each(|group| group.ask_to_end());
             }
             Due::Kill => {
                 self.acted |= !self.ended;
-                group.signal(Signal::KILL);
                 // Killed once is killed; what is left is to hear that the wrapper knows.
-                self.group = None;
+                self.groups.drain(..).for_each(|group| group.signal(Signal::KILL));
             }
         }
     }
 
-    /// The wrapper died without a word: ends the group, at the deadline at the latest.
+    /// The wrapper died without a word: ends the groups, at the deadline at the latest.
     fn orphaned(&mut self) -> bool {
-        let (Some(group), Some(sentence)) = (self.group, &mut self.sentence) else {
+        let Some(sentence) = self.sentence.as_mut().filter(|_| !self.groups.is_empty()) else {
             return self.acted;
         };
         if !sentence.is_asked() {
             sentence.asked(SystemClock.now());
-            group.ask_to_end();
+            self.groups.iter().for_each(|group| group.ask_to_end());
         }
         let kill_at = sentence.kill_at();
-        while !group.is_empty() {
+        loop {
+            self.groups.retain(|group| !group.is_empty());
             let now = SystemClock.now();
-            if now >= kill_at {
-                group.signal(Signal::KILL);
+            if self.groups.is_empty() || now >= kill_at {
+                self.groups.iter().for_each(|group| group.signal(Signal::KILL));
                 break;
             }
             std::thread::sleep(kill_at.since(now).min(GLANCE));

@@ -11,6 +11,7 @@ pub(crate) mod ls;
 pub(crate) mod man;
 #[cfg(feature = "postgres")]
 pub(crate) mod migrate;
+pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod run;

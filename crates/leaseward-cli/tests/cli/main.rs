@@ -14,6 +14,8 @@ mod events;
 mod handles;
 mod kill;
 mod postgres;
+mod queue;
+mod queue_work;
 mod redis;
 mod redlock;
 mod run;

@@ -62,3 +62,19 @@ fn whom_a_wait_is_for_is_shown_and_wiped() {
     assert!(ran.out.contains("waiting for `deploy`: held by"), "{:?}", ran.out);
     held.end();
 }
+
+#[test]
+fn bulk_operations_show_how_far_they_are() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    let line = format!(
+        "yes 1 | head -n 400 | {tool} queue add -; {tool} queue cancel --all --queue default"
+    );
+    let ran = on_a_terminal(&place, &line);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+    assert!(ran.out.contains("cancelling") && ran.out.contains("/400"), "{:?}", ran.out);
+    assert!(ran.out.contains("400 jobs of `default` were cancelled"), "{:?}", ran.out);
+    // Off a terminal there is nothing to draw on.
+    let ran = place.run(["queue", "cancel", "--all", "--queue", "default"]);
+    assert_eq!(ran.err, "0 jobs of `default` were cancelled\n");
+}

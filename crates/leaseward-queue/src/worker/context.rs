@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use leaseward::{Error, ErrorKind, Fence};
+use leaseward::{Error, ErrorKind, Fence, clock::Moment};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -59,6 +59,12 @@ impl Context {
     /// The trace of whoever pushed the job, as a W3C `traceparent`.
     pub fn trace(&self) -> Option<&str> {
         self.inner.trace.as_deref()
+    }
+
+    /// Until when the job is this attempt's, as far as is known: moves with each sign of life of the process. Whatever the
+    /// attempt has started outside of it is to be over by then.
+    pub fn deadline(&self) -> Moment {
+        self.inner.life.deadline()
     }
 
     /// Whether the attempt is to stop: cancelled, lost, or the worker has waited long enough for it.

@@ -4,13 +4,14 @@ use std::{future::pending, time::Duration};
 
 use leaseward_queue::{Failure, JobState, NewJob, Worker};
 
-use crate::help::{Background, Elsewhere, Place, Seen, cases, until};
+use crate::help::{Background, Elsewhere, Place, Seen, cases, done, until};
 
 cases![
     jobs_of_a_vanished_worker_run_elsewhere,
     a_dropped_worker_gives_its_jobs_back,
     a_worker_that_ends_finishes_what_runs_and_gives_the_rest_back,
     a_worker_that_ends_gives_back_what_takes_too_long,
+    a_process_that_was_stopped_loses_its_jobs_and_goes_on,
 ];
 
 async fn jobs_of_a_vanished_worker_run_elsewhere(place: &Place) {
@@ -124,4 +125,45 @@ async fn a_worker_that_ends_gives_back_what_takes_too_long(place: &Place) {
     let view = queue.job(id).await.expect("asked").expect("it is there");
     assert_eq!((view.state, view.failures), (JobState::Ready, 0));
     assert!(view.fence.is_some(), "its next fence must be larger than the one it had");
+}
+
+async fn a_process_that_was_stopped_loses_its_jobs_and_goes_on(place: &Place) {
+    let queue = place.mortal().await;
+    let (attempts, lost) = (Seen::new(), Seen::new());
+    let elsewhere = Elsewhere::start(place, "stopped", {
+        let (attempts, lost) = (attempts.clone(), lost.clone());
+        move |_, context| {
+            attempts.add((context.attempt(), context.fence()));
+            let (lost, is_first) = (lost.clone(), context.attempt() == 1);
+            let watched = context.clone();
+            tokio::spawn(async move {
+                watched.lost().await;
+                lost.add(watched.fence());
+            });
+            async move {
+                if is_first {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<(), Failure>(())
+            }
+        }
+    });
+    queue.push(NewJob::new("stopped", &1)).await.expect("pushed");
+    let (_, first) = attempts.wait_for(1).await[0];
+    // Somebody else keeps the queues going, and takes it for dead.
+    let other =
+        Background::start(Worker::new(&queue, "other"), |_, _| async { Ok::<(), Failure>(()) });
+    let sessions = format!("SELECT count(*) FROM {}session", place.prefix());
+    until("both are there", || async { (place.sql(&sessions).await == "2").then_some(()) }).await;
+    let frozen = elsewhere.freeze();
+    until("it is taken for dead", || async { (place.sql(&sessions).await == "1").then_some(()) })
+        .await;
+    drop(frozen);
+    assert_eq!(lost.wait_for(1).await, [first]);
+    // It begins anew, and gets the job again.
+    let (attempt, second) = attempts.wait_for(2).await[1];
+    assert!(attempt == 2 && second > first, "{attempt}: {first} then {second}");
+    done(&queue, "stopped", 1).await;
+    other.end().await;
+    elsewhere.vanish();
 }

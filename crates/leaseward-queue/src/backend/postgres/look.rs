@@ -80,16 +80,6 @@ fn source(schema: &str, of: JobState) -> String {
     }
 }
 
-const ALL: [JobState; 7] = [
-    JobState::Running,
-    JobState::Ready,
-    JobState::Later,
-    JobState::Blocked,
-    JobState::Dead,
-    JobState::Done,
-    JobState::Cancelled,
-];
-
 fn read(row: &Row) -> Result<Raw, Error> {
     Ok(Raw {
         id: JobId::new(get(row, 0)?),
@@ -127,7 +117,7 @@ impl Postgres {
 
     pub(super) async fn find_job(&self, id: JobId) -> Result<Option<Raw>, Error> {
         let schema = &self.schema;
-        let sources: Vec<_> = ALL
+        let sources: Vec<_> = JobState::ALL
             .iter()
             .map(|of| format!("SELECT * FROM ({}) x WHERE id = $1", source(schema, *of)))
             .collect();

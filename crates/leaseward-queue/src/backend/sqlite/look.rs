@@ -38,16 +38,6 @@ fn source(of: JobState) -> &'static str {
     }
 }
 
-const ALL: [JobState; 7] = [
-    JobState::Running,
-    JobState::Ready,
-    JobState::Later,
-    JobState::Blocked,
-    JobState::Dead,
-    JobState::Done,
-    JobState::Cancelled,
-];
-
 fn read(row: &Row<'_>, state: JobState) -> SqlResult<Raw> {
     let key: Option<String> = row.get(3)?;
     Ok(Raw {
@@ -83,7 +73,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn find(&self, id: JobId) -> SqlResult<Option<Raw>> {
-        for of in ALL {
+        for of in JobState::ALL {
             let sql = format!(
                 "SELECT j.*, p.value FROM ({}) j LEFT JOIN lq_progress p ON p.id = j.id WHERE j.id = ?1",
                 source(of)

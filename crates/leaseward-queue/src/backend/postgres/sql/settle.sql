@@ -1,7 +1,8 @@
 -- Rows are taken in one order everywhere, so that statements do not wait for each other in a circle: leases, queues, keys,
 -- and counters last; each of them in the order of their names.
 
--- Plainly done. `ended`: leases of which nothing is left, and how many jobs of each are done now.
+-- Plainly done. `ended`: leases of which nothing is left, and how many jobs of each are done now. What was written down
+-- before, and its answer lost, may come again: a job counts once.
 CREATE OR REPLACE FUNCTION finish(s bigint, ended bigint[], ended_n bigint[], parts bigint[], part_ids bigint[],
     OUT ours bigint[], OUT busy bigint[], OUT freed int[]) LANGUAGE plpgsql @settings@ AS $$
 DECLARE
@@ -10,10 +11,11 @@ BEGIN
     FOR r IN
         WITH gone AS (
             DELETE FROM lease l USING unnest(ended, ended_n) e(t, n) WHERE l.token = e.t AND l.session = s
-            RETURNING l.token, l.queue, l.counted, e.n
+            RETURNING l.token, l.queue, l.counted, least(e.n, cardinality(l.ids) - cardinality(l.done)) AS n
         ), went AS (
             UPDATE lease l SET done = l.done || p.ids
-            FROM (SELECT u.t, array_agg(u.i) AS ids FROM unnest(parts, part_ids) u(t, i) GROUP BY u.t) p
+            FROM (SELECT u.t, array_agg(u.i) AS ids FROM unnest(parts, part_ids) u(t, i)
+                JOIN lease x ON x.token = u.t AND x.session = s WHERE NOT u.i = ANY (x.done) GROUP BY u.t) p
             WHERE l.token = p.t AND l.session = s
             RETURNING l.token, l.queue, l.counted, cardinality(p.ids)::bigint AS n
         ), hit AS (SELECT * FROM gone UNION ALL SELECT * FROM went)
@@ -55,6 +57,15 @@ BEGIN
     ) l;
     busy := ARRAY(SELECT token FROM lease WHERE session = s AND token = ANY (tokens) AND NOT token = ANY (coalesce(ours, '{}')));
     IF ours IS NULL THEN RETURN; END IF;
+    -- What was written down before, and its answer lost, is not written down again: another may have the job by now.
+    IF EXISTS (SELECT FROM lease x WHERE x.session = s AND x.token = ANY (ours) AND x.done && settle.ids) THEN
+        SELECT array_agg(u.t), array_agg(u.i), array_agg(u.k), array_agg(u.d), array_agg(u.b), array_agg(u.l), array_agg(u.uk),
+                array_agg(u.r), array_agg(u.nt)
+            INTO tokens, ids, kinds, dues, bodies, lkeys, ukeys, results, noted
+            FROM unnest(settle.tokens, settle.ids, settle.kinds, settle.dues, settle.bodies, settle.lkeys, settle.ukeys,
+                settle.results, settle.noted) u(t, i, k, d, b, l, uk, r, nt)
+            JOIN lease x ON x.token = u.t AND x.session = s WHERE x.token = ANY (ours) AND NOT u.i = ANY (x.done);
+    END IF;
     WITH e AS MATERIALIZED (
         SELECT u.*, (u.i >> 48)::int AS q,
             CASE WHEN u.k > 1 AND EXISTS (SELECT FROM finished f WHERE f.token = u.t AND f.id = u.i) THEN 0 ELSE u.k END AS kind
