@@ -12,7 +12,7 @@ use super::{
     wire::{Body, Code, Kind, Request, Stat},
 };
 use crate::{
-    Block, Error, LostReason, Mode, Name,
+    Block, Error, ErrorKind, LostReason, Mode, Name,
     clock::Moment,
     store::{Answer, Ask, Evidence, Grant, IfBusy, Reply, capacity_error, timing},
 };
@@ -35,8 +35,9 @@ impl Client {
         let desk = self.desks.open(name, &ask.token);
         let mut sits = desk.sits.lock().await;
         let answer = self.ask_at(&desk, &mut sits, ask).await;
+        let is_there = !matches!(*sits, Sits::Nowhere);
         self.settle(&desk, sits);
-        answer
+        answer.map_err(|error| in_doubt(error, is_there))
     }
 
     async fn ask_at(&self, desk: &Desk, sits: &mut Sits, ask: &Ask) -> Answer {
@@ -301,6 +302,18 @@ impl Client {
             evidence: Evidence::Sent(seat.session.counts_from(ttl)),
             waiters: 0,
         }
+    }
+}
+
+/// Where something may be left of a token, an ask that failed is no ask that did nothing: its token asks again, or leaves.
+pub(super) fn in_doubt(error: Error, is_there: bool) -> Error {
+    if !is_there || error.kind() != ErrorKind::Unavailable {
+        return error;
+    }
+    let doubt = Error::new(ErrorKind::Indeterminate, error.message());
+    match error.hint_text() {
+        Some(hint) => doubt.hint(hint),
+        None => doubt,
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
     wire::{Body, Code, Kind, Request},
 };
 use crate::{
-    Error, Name,
+    Error, ErrorKind, Name,
     clock::Moment,
     lease::TTL_DEFAULT,
     store::{Answer, Batch, OpenContext, Operation, Push, PushSink},
@@ -60,6 +60,25 @@ impl std::fmt::Debug for Sink {
     }
 }
 
+/// A busy server may answer later than a short session lasts: so often in a row it does not.
+const BEGINNINGS: usize = 4;
+
+/// Begins a session.
+async fn begin(
+    ground: &Arc<Ground>,
+    timeout: Duration,
+    tick: Duration,
+) -> Result<Arc<Session>, Error> {
+    let mut attempts = if timeout > ground.config.timeout { 1 } else { BEGINNINGS };
+    loop {
+        attempts -= 1;
+        match Session::open(ground, timeout, tick).await {
+            Err(error) if attempts > 0 && error.kind() == ErrorKind::Unavailable => {}
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Ends a session that nobody came to use.
 struct Unused<'a>(&'a Session);
 
@@ -78,13 +97,14 @@ pub(super) struct Bounds {
 
 impl Bounds {
     async fn learn(ground: &Arc<Ground>) -> Result<Self, Error> {
+        // The longest first: what is wrong with the servers is found out by it.
         let mut found = [Duration::ZERO; 2];
-        for (found, asked) in found.iter_mut().zip([Duration::from_millis(1), Duration::MAX]) {
-            let session = Session::open(ground, asked, Duration::ZERO).await?;
+        for (found, asked) in found.iter_mut().zip([Duration::MAX, Duration::from_millis(1)]) {
+            let session = begin(ground, asked, Duration::ZERO).await?;
             *found = session.timeout;
             session.close(true);
         }
-        let [shortest, longest] = found;
+        let [longest, shortest] = found;
         Ok(Self { shortest, longest })
     }
 
@@ -182,7 +202,7 @@ impl Client {
         if let Some(session) = self.fitting(needed) {
             return Ok(session);
         }
-        let session = Session::open(&self.ground, needed, self.bounds.tick()).await?;
+        let session = begin(&self.ground, needed, self.bounds.tick()).await?;
         // Also if whoever waits for it has gone.
         let unused = Unused(&session);
         self.fences.learn(&self.ground, &session).await?;

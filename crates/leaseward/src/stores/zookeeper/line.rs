@@ -117,7 +117,16 @@ impl Line {
         let mut incoming = Vec::new();
         let malformed = |_| error::unexpected(&at);
         let first = frame(&mut reader, &mut incoming).await.map_err(failed)?;
+        let is_new = resume.session == 0;
+        // A server that is slower than a short session lasts says so in several ways.
+        let ended = || error::unreachable(&at, "the session ended before it began");
+        if first.is_empty() {
+            return Err(ended());
+        }
         let connected = wire::connected(&mut Reader::new(&first)).map_err(malformed)?;
+        if is_new && connected.session == 0 {
+            return Err(ended());
+        }
         if config.login.is_some() && connected.session != 0 {
             let second = frame(&mut reader, &mut incoming).await.map_err(failed)?;
             let header = wire::header(&mut Reader::new(&second)).map_err(malformed)?;

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    ask::in_doubt,
     client::Client,
     desk::{Desk, Seat, Sits, State},
     layout::{self, Queue, Stand},
@@ -32,10 +33,11 @@ impl Client {
             sits.push(desk.sits.lock().await);
         }
         let answer = self.all_at(&desks, &mut sits, ask).await;
+        let is_there = sits.iter().any(|sits| !matches!(**sits, Sits::Nowhere));
         for (desk, sits) in desks.iter().zip(sits) {
             self.settle(desk, sits);
         }
-        answer
+        answer.map_err(|error| in_doubt(error, is_there))
     }
 
     async fn all_at(&self, desks: &[Arc<Desk>], sits: &mut [Sitting<'_>], ask: &Ask) -> Answer {
