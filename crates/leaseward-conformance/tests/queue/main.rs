@@ -78,9 +78,10 @@ fn survives(place: &Place, faults: &[Fault]) {
     let stale = crew.stale();
     crew.end();
     assert!(left(&runtime, &queue).expect("the server is up").is_empty());
-    assert_eq!(pushed_and_dead(&runtime, &queue), (jobs, 0));
+    let counted = counted(&runtime, &queue);
     runtime.block_on(queue.close());
     check(place, jobs);
+    assert_eq!(counted, (jobs, jobs, 0), "pushed, done, dead");
     println!("{jobs} jobs, {stale} stale completions refused, {} attempts", place.appended().len());
 }
 
@@ -114,11 +115,11 @@ fn check(place: &Place, jobs: u64) {
     assert!(wrong.is_empty(), "guarded effects, not exactly once: {wrong:?}");
 }
 
-/// How many jobs have been pushed, and are dead.
-fn pushed_and_dead(runtime: &Runtime, queue: &Queue) -> (u64, u64) {
+/// How many jobs have been pushed, are done, and are dead, by the counters.
+fn counted(runtime: &Runtime, queue: &Queue) -> (u64, u64, u64) {
     let all = runtime.block_on(queue.stats()).expect("the server is up");
     let stats = all.into_iter().find(|stats| stats.name == QUEUE).expect("it was made");
-    (stats.pushed, stats.dead)
+    (stats.pushed, stats.done, stats.dead)
 }
 
 /// What is left to be done: looked for, not counted.
