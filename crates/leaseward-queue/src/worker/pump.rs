@@ -272,9 +272,10 @@ impl Pump {
         for outcome in outcomes {
             *counts.entry((outcome.life.id, outcome.ending.token)).or_default() += 1;
         }
+        // Of a session that is over nobody knows what else is in a lease: it is never whole, and those who take it over see to
+        // the rest.
         let is_whole = |(lease, count): (&(i64, i64), &usize)| {
-            let left = self.leases.get(lease).copied().unwrap_or(*count);
-            (left <= *count).then_some(lease.1)
+            self.leases.get(lease).filter(|left| *left <= count).map(|_| lease.1)
         };
         Settle {
             ended: counts.iter().filter_map(is_whole).collect(),

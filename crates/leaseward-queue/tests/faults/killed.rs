@@ -4,7 +4,7 @@ use leaseward_queue::{JobState, NewJob, Worker};
 
 use crate::{
     child::{Process, Step},
-    help::{Background, Place, SOON, cases, until},
+    help::{Background, Place, SOON, cases, done, until},
 };
 
 cases![
@@ -38,12 +38,7 @@ async fn killed_at_any_step_each_effect_happens_once(place: &Place) {
         while process.says().await.expect("it stops at its step") != format!("at {step:?}") {}
         process.kill().await;
         let worker = helper(place, &queue, &name);
-        until("all have ended", || async {
-            let stats =
-                queue.stats().await.expect("asked").into_iter().find(|queue| queue.name == name)?;
-            (stats.done == 5).then_some(())
-        })
-        .await;
+        done(&queue, &name, 5).await;
         worker.end().await;
         for id in ids {
             assert_eq!(place.effects(id).await, 1, "{step:?}: {id}");
@@ -55,7 +50,7 @@ async fn killed_at_any_step_each_effect_happens_once(place: &Place) {
 async fn killed_again_and_again_each_effect_happens_once(place: &Place) {
     let queue = place.mortal().await;
     place.make_effects().await;
-    let jobs = (0..400).map(|number| NewJob::new("storm", &number));
+    let jobs = (0..200).map(|number| NewJob::new("storm", &number));
     let ids: Vec<_> =
         queue.push_many(jobs).await.expect("pushed").iter().map(|job| job.id()).collect();
     let mut effects = 0;
@@ -66,16 +61,13 @@ async fn killed_again_and_again_each_effect_happens_once(place: &Place) {
         effects = until("it has done something", || async {
             let now: u64 =
                 place.sql("SELECT count(*) FROM effects").await.parse().expect("a number");
-            (now > effects || now == 400).then_some(now)
+            (now > effects || now == 200).then_some(now)
         })
         .await;
         process.kill().await;
     }
     let worker = helper(place, &queue, "storm");
-    until("all have ended", || async {
-        (queue.stats().await.expect("asked")[0].done == 400).then_some(())
-    })
-    .await;
+    done(&queue, "storm", 200).await;
     worker.end().await;
     for id in ids {
         assert_eq!(place.effects(id).await, 1, "{id}");
@@ -113,10 +105,7 @@ async fn a_poison_job_ends_in_the_dead_letters_and_takes_nobody_along(place: &Pl
         "{:?}",
         view.history
     );
-    until("the others are done", || async {
-        (queue.stats().await.expect("asked")[0].done == 40).then_some(())
-    })
-    .await;
+    done(&queue, "poison", 40).await;
     worker.end().await;
     for id in ids.into_iter().filter(|id| *id != poison) {
         assert_eq!(place.effects(id).await, 1, "{id}");

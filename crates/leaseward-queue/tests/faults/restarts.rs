@@ -3,7 +3,7 @@
 use leaseward_queue::{NewJob, Queue, Worker};
 use leaseward_testkit::Postgres;
 
-use crate::help::{Background, Place, SOON, Seen, until};
+use crate::help::{Background, Place, SOON, Seen, done};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_and_started_again_loses_no_job() {
@@ -11,7 +11,7 @@ async fn a_server_killed_and_started_again_loses_no_job() {
     let place = Place::at(server.database("restart"));
     let queue = Queue::open(&place.url).await.expect("reached");
     place.make_effects().await;
-    let jobs = (0..600).map(|number| NewJob::new("restart", &number));
+    let jobs = (0..200).map(|number| NewJob::new("restart", &number));
     let ids: Vec<_> =
         queue.push_many(jobs).await.expect("pushed").iter().map(|job| job.id()).collect();
     let seen = Seen::new();
@@ -29,14 +29,10 @@ async fn a_server_killed_and_started_again_loses_no_job() {
         }
     });
     for round in 1..=2 {
-        seen.wait_for(round * 60).await;
+        seen.wait_for(round * 30).await;
         server.restart();
     }
-    until("all are done", || async {
-        let stats = queue.stats().await.ok()?;
-        (stats[0].done == 600).then_some(())
-    })
-    .await;
+    done(&queue, "restart", 200).await;
     worker.end().await;
     for id in ids {
         assert_eq!(place.effects(id).await, 1, "{id}");

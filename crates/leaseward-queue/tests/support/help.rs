@@ -241,15 +241,19 @@ impl Drivers {
     }
 }
 
-/// Waits until so many jobs of a queue are done.
+/// Waits until so many jobs of a queue are done, for as long as there is progress.
 pub(crate) async fn done(queue: &Queue, name: &str, count: u64) {
-    until("so many are done", || async {
-        let stats = queue.stats().await.expect("asked");
-        let found = stats.into_iter().find(|queue| queue.name == name)?;
-        assert!(found.done <= count, "{found:?}");
-        (found.done == count).then_some(())
-    })
-    .await;
+    let mut so_far = 0;
+    while so_far < count {
+        so_far = until("another is done", || async {
+            // A server may be down meanwhile.
+            let stats = queue.stats().await.ok()?;
+            let found = stats.into_iter().find(|queue| queue.name == name)?;
+            assert!(found.done <= count, "{found:?}");
+            (found.done > so_far).then_some(found.done)
+        })
+        .await;
+    }
 }
 
 /// Makes two tests of each case.
