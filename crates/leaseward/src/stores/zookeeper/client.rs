@@ -23,7 +23,7 @@ use super::{
     wire::{Body, Code, Kind, Request},
 };
 use crate::{
-    Error, ErrorKind, Name,
+    Error, ErrorKind, LostReason, Name,
     clock::Moment,
     lease::TTL_DEFAULT,
     store::{Answer, Batch, OpenContext, Operation, Push, PushSink},
@@ -393,18 +393,12 @@ impl Client {
         if self.is_closed() {
             return;
         }
-        let (own, others): (Vec<_>, Vec<_>) =
-            self.desks.all().into_iter().partition(|desk| desk.session() == Some(session.id));
-        if own.is_empty() {
-            return;
-        }
-        if others.iter().all(|desk| desk.session().is_none()) {
-            return self.push(Push::SessionLost);
-        }
-        // Those of other sessions go on. Whoever waits asks anew; holders learn it from their next renewal, and their
-        // deadline was before the session's end anyway.
-        for desk in own {
-            self.push(Push::Woken { name: desk.name.clone() });
+        // Those of other sessions go on.
+        for desk in self.desks.all() {
+            if desk.session() == Some(session.id) {
+                let (name, token) = (desk.name.clone(), desk.token.clone());
+                self.push(Push::Lost { name, token, reason: LostReason::SessionEnded });
+            }
         }
     }
 }
