@@ -16,7 +16,7 @@ use crate::{
 const REPORTED: Duration = Duration::from_millis(1_500);
 
 const WAL: [Target; 1] = [AtMost(400.0)];
-const DEAD: [Target; 1] = [AtMost(1.1)];
+const DEAD: [Target; 1] = [AtMost(1.0)];
 
 pub(super) fn rows(server: &Server) -> Vec<Row> {
     vec![footprint(server), pinned(server)]

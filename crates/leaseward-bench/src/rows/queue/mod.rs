@@ -179,7 +179,7 @@ fn idle(server: &Server) -> Row {
         .figure("p50")
         .and("p99", Unit::Millis, &[])
         .rounds_max(ROUNDS)
-        .ours("leaseward-queue, 2 processes", fresh(server, OURS.name, "latency", times(250)))
+        .ours("leaseward-queue, 2 clients", fresh(server, OURS.name, "latency", times(250)))
         .raw("insert, notify, claim", fresh(server, RAW.name, "latency", times(250)))
         .peer("graphile-worker", peer(server, Peer::Graphile, "latency", times(250)))
         .peer("pg-boss, polls", peer(server, Peer::PgBoss, "latency", times(50)))
