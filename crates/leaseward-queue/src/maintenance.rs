@@ -181,14 +181,17 @@ async fn adopt(inner: Arc<Inner>) -> Result<(), Error> {
         let tokens: Vec<i64> = adopted.iter().map(|one| one.lease.token).collect();
         let settled = settle(&inner, &life, adopted).await;
         life.tokens.lock().retain(|token| !tokens.contains(token));
-        if settled.is_err() {
+        // What could not be settled has nobody now.
+        if !matches!(settled, Ok(true)) {
             strays::give_back_soon(&inner, &life);
         }
         settled?;
     }
 }
 
-async fn settle(inner: &Inner, life: &Life, adopted: Vec<Adopted>) -> Result<(), Error> {
+/// Writes down what becomes of jobs that were taken over; whether all of it could be written. A late transaction of the
+/// worker that vanished may hold a lease that is no longer its own until it has ended.
+async fn settle(inner: &Inner, life: &Life, adopted: Vec<Adopted>) -> Result<bool, Error> {
     let mut settle = Settle { in_transactions: true, ..Settle::default() };
     for Adopted { lease, finished, who } in adopted {
         settle.ended.push(lease.token);
@@ -209,7 +212,7 @@ async fn settle(inner: &Inner, life: &Life, adopted: Vec<Adopted>) -> Result<(),
     turned.freed.into_iter().for_each(|queue| inner.bells.work(queue));
     inner.bells.later();
     inner.bells.tell(Told::Later);
-    Ok(())
+    Ok(turned.busy.is_empty())
 }
 
 fn ending(

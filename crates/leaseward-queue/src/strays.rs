@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseward::Error;
+use leaseward::{Error, ErrorKind};
 
 use crate::{
     backend::{Ending, Fate, Lease, Settle, Turn},
@@ -66,8 +66,12 @@ async fn give_back(inner: &Inner, life: &Life) -> Result<(), Error> {
     if queues.is_empty() {
         return Ok(());
     }
-    inner.backend.turn(Turn { session: life.id, settle, claim: None }).await?;
+    let turned = inner.backend.turn(Turn { session: life.id, settle, claim: None }).await?;
     queues.dedup();
     queues.into_iter().for_each(|queue| inner.bells.work(queue));
-    Ok(())
+    if turned.busy.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorKind::Unavailable, "a transaction still holds a lease"))
+    }
 }
