@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseward::{Error, ErrorKind, Fence};
+use leaseward::{Error, ErrorKind, Fence, Guard};
 
 use crate::{
     Failure,
-    backend::{Adopted, Ending, Fate, Leased, Settle, Told, Turn},
+    backend::{self, Adopted, Ending, Fate, Leased, Settle, Told},
     body::Body,
     cron,
     events::{About, EventKind, wall_us},
@@ -43,6 +43,11 @@ const TIDY_EVERY: Duration = Duration::from_secs(30);
 const LOCK_TTL: Duration = Duration::from_secs(5);
 const LOCK_TTL_MIN: Duration = Duration::from_millis(200);
 
+/// Who waits for the lock has one round after each of these, in case that whoever has it does not do its work.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+const LOCK_WAIT_MIN: Duration = Duration::from_secs(1);
+const ROUND: Duration = Duration::from_millis(500);
+
 /// How long the locks are waited for, and how long a process goes on without them when they cannot be had.
 const WITHOUT_LOCK: Duration = Duration::from_secs(5);
 
@@ -54,26 +59,22 @@ fn lock_name(inner: &Inner) -> String {
     }
 }
 
+/// What came of asking for the lock.
+enum Turn {
+    /// It is ours.
+    Held(Guard),
+    /// Another process has it, as far as anybody knows.
+    Waited,
+    /// There is none to be had.
+    Without,
+}
+
 /// Runs until the handle is gone.
 pub(crate) async fn run(inner: Weak<Inner>) {
     loop {
         let Some(this) = inner.upgrade() else { return };
-        // A process that was stopped while it made the locks' tables keeps others waiting for them.
-        let held = match tokio::time::timeout(WITHOUT_LOCK, this.locks()).await {
-            Err(_) | Ok(None) => None,
-            Ok(Some(locks)) => {
-                let ttl = (this.sessions.ttl / 3).clamp(LOCK_TTL_MIN, LOCK_TTL);
-                match locks.lock(lock_name(&this)).ttl(ttl).acquire().await {
-                    Ok(guard) => Some(guard),
-                    Err(error) => {
-                        tracing::warn!(target: "leaseward_queue", error = %error, "no lock: the queue is kept going without it");
-                        None
-                    }
-                }
-            }
-        };
-        match held {
-            Some(guard) => {
+        match turn(&this).await {
+            Turn::Held(guard) => {
                 tokio::select! {
                     () = work(&this) => {}
                     reason = guard.lost() => {
@@ -81,8 +82,26 @@ pub(crate) async fn run(inner: Weak<Inner>) {
                     }
                 }
             }
-            // Nothing depends on the lock but how often things are done twice.
-            None => drop(tokio::time::timeout(WITHOUT_LOCK, work(&this)).await),
+            // Nothing depends on the lock but how often things are done twice: so jobs do not wait for it.
+            Turn::Waited => drop(tokio::time::timeout(ROUND, work(&this)).await),
+            Turn::Without => drop(tokio::time::timeout(WITHOUT_LOCK, work(&this)).await),
+        }
+    }
+}
+
+async fn turn(inner: &Inner) -> Turn {
+    // A process that was stopped while it made the locks' tables keeps others waiting for them.
+    let Ok(Some(locks)) = tokio::time::timeout(WITHOUT_LOCK, inner.locks()).await else {
+        return Turn::Without;
+    };
+    let ttl = (inner.sessions.ttl / 3).clamp(LOCK_TTL_MIN, LOCK_TTL);
+    let wait = inner.sessions.ttl.clamp(LOCK_WAIT_MIN, LOCK_WAIT);
+    match locks.lock(lock_name(inner)).ttl(ttl).wait(wait).acquire().await {
+        Ok(guard) => Turn::Held(guard),
+        Err(error) if error.kind() == ErrorKind::Timeout => Turn::Waited,
+        Err(error) => {
+            tracing::warn!(target: "leaseward_queue", error = %error, "no lock: the queue is kept going without it");
+            Turn::Without
         }
     }
 }
@@ -208,7 +227,8 @@ async fn settle(inner: &Inner, life: &Life, adopted: Vec<Adopted>) -> Result<boo
             settle.endings.push(ending);
         }
     }
-    let turned = inner.backend.turn(Turn { session: life.id, settle, claim: None }).await?;
+    let turned =
+        inner.backend.turn(backend::Turn { session: life.id, settle, claim: None }).await?;
     turned.freed.into_iter().for_each(|queue| inner.bells.work(queue));
     inner.bells.later();
     inner.bells.tell(Told::Later);

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leaseward_queue::{Backoff, Context, Ending, Error, Failure, JobId, NewJob, Queue, Worker, tx};
+use leaseward_queue::{
+    Backoff, Context, Ending, Error, Failure, JobId, JobState, JobView, NewJob, Queue, Worker, tx,
+};
 use leaseward_testkit::{PATIENCE, Postgres};
 use parking_lot::Mutex;
 use rusqlite::TransactionBehavior::Immediate;
@@ -243,17 +245,31 @@ impl Drivers {
 
 /// Waits until so many jobs of a queue are done, for as long as there is progress.
 pub(crate) async fn done(queue: &Queue, name: &str, count: u64) {
-    let mut so_far = 0;
+    let (mut so_far, mut since) = (0, Instant::now());
     while so_far < count {
-        so_far = until("another is done", || async {
-            // A server may be down meanwhile.
-            let stats = queue.stats().await.ok()?;
-            let found = stats.into_iter().find(|queue| queue.name == name)?;
-            assert!(found.done <= count, "{found:?}");
-            (found.done > so_far).then_some(found.done)
-        })
-        .await;
+        // A server may be down meanwhile.
+        let stats = queue.stats().await.unwrap_or_default();
+        let found = stats.into_iter().find(|queue| queue.name == name).unwrap_or_default();
+        assert!(found.done <= count, "{found:?}");
+        if found.done > so_far {
+            (so_far, since) = (found.done, Instant::now());
+        }
+        if since.elapsed() > PATIENCE * 3 {
+            panic!("no progress: {found:?}; left are {:#?}", left(queue, name).await);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Jobs of a queue that have not ended.
+async fn left(queue: &Queue, name: &str) -> Vec<JobView> {
+    let mut left = Vec::new();
+    for state in
+        [JobState::Ready, JobState::Later, JobState::Blocked, JobState::Running, JobState::Dead]
+    {
+        left.extend(queue.jobs(name, state, None, 5).await.unwrap_or_default());
+    }
+    left
 }
 
 /// Makes two tests of each case.
