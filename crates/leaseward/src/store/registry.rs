@@ -1,6 +1,6 @@
 //! From a URL to a store.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::Store;
 use crate::{
@@ -107,9 +107,34 @@ impl StoreUrl {
         }
     }
 
+    /// A part of a URL, percent-decoded.
+    pub fn decoded(part: &str) -> String {
+        decode(part)
+    }
+
     /// The rest as a path or plain name, percent-decoded.
     pub fn path(&self) -> String {
         decode(self.rest.strip_prefix("//").unwrap_or(&self.rest))
+    }
+
+    /// The value of a setting that is a time: a number with `ms`, `s` or `m`, above zero.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if it is none.
+    pub fn duration(&self, key: &str) -> Result<Option<Duration>, Error> {
+        let Some(text) = self.setting(key) else { return Ok(None) };
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let number: u64 = digits.parse().unwrap_or(0);
+        let duration = match &text[digits.len()..] {
+            "ms" => Some(Duration::from_millis(number)),
+            "s" => Some(Duration::from_secs(number)),
+            "m" => Some(Duration::from_secs(number.saturating_mul(60))),
+            _ => None,
+        };
+        duration.filter(|duration| !duration.is_zero()).map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, format!("`{text}` is no time for `{key}`"))
+                .hint("such as `50ms` or `2s`")
+        })
     }
 
     /// The value of a setting.

@@ -64,7 +64,7 @@ impl Config {
             credentials,
             tls: tls(url)?,
             prefix: url.setting("prefix").unwrap_or(PREFIX).to_owned(),
-            timeout: timeout(url)?,
+            timeout: url.duration("timeout")?.unwrap_or(TIMEOUT),
         })
     }
 
@@ -82,7 +82,7 @@ fn invalid(message: String) -> Error {
 fn credentials(text: &str) -> Result<Credentials, Error> {
     match text.split_once(':') {
         Some((user, password)) if !user.is_empty() => {
-            Ok(Credentials { user: decode(user), password: decode(password) })
+            Ok(Credentials { user: StoreUrl::decoded(user), password: StoreUrl::decoded(password) })
         }
         _ => Err(invalid("user and password go together".into())
             .hint("written `etcd://user:password@host`")),
@@ -104,7 +104,7 @@ fn endpoint(text: &str) -> Result<String, Error> {
     if host.is_empty() {
         return Err(invalid(format!("`{text}` names no host")));
     }
-    Ok(format!("{}:{port}", decode(host)))
+    Ok(format!("{}:{port}", StoreUrl::decoded(host)))
 }
 
 fn tls(url: &StoreUrl) -> Result<Option<Tls>, Error> {
@@ -124,27 +124,6 @@ fn tls(url: &StoreUrl) -> Result<Option<Tls>, Error> {
         );
     }
     Ok(None)
-}
-
-fn timeout(url: &StoreUrl) -> Result<Duration, Error> {
-    let Some(text) = url.setting("timeout") else { return Ok(TIMEOUT) };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().unwrap_or(0);
-    let duration = match &text[digits.len()..] {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        _ => Duration::ZERO,
-    };
-    if duration.is_zero() {
-        return Err(
-            invalid(format!("`{text}` is no time for `timeout`")).hint("such as `500ms` or `5s`")
-        );
-    }
-    Ok(duration)
-}
-
-fn decode(text: &str) -> String {
-    StoreUrl { scheme: String::new(), rest: text.to_owned(), settings: Vec::new() }.path()
 }
 
 #[cfg(test)]

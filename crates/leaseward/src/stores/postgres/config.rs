@@ -75,7 +75,7 @@ impl Config {
     pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
         url.only(SETTINGS)?;
         let mut server = server(&url.rest, url.setting("host"))?;
-        let timeout = timeout(url)?;
+        let timeout = url.duration("timeout")?.unwrap_or(TIMEOUT);
         if let Some(wanted) = url.setting("target_session_attrs") {
             server.target_session_attrs(match wanted {
                 "any" => TargetSessionAttrs::Any,
@@ -177,20 +177,6 @@ fn lanes(url: &StoreUrl) -> Result<usize, Error> {
     text.parse().ok().filter(|lanes| (1..=LANES_MAX).contains(lanes)).ok_or_else(|| {
         invalid(format!("`{text}` is no number of lanes"))
             .hint(format!("how many connections there are at most, 1 to {LANES_MAX}"))
-    })
-}
-
-fn timeout(url: &StoreUrl) -> Result<Duration, Error> {
-    let Some(text) = url.setting("timeout") else { return Ok(TIMEOUT) };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().unwrap_or(0);
-    let duration = match &text[digits.len()..] {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        _ => None,
-    };
-    duration.filter(|duration| !duration.is_zero()).ok_or_else(|| {
-        invalid(format!("`{text}` is no time for `timeout`")).hint("such as `500ms` or `3s`")
     })
 }
 

@@ -115,7 +115,7 @@ impl Config {
         let (credentials, hosts) = credentials_and_hosts(authority);
         let mut config = Self {
             scheme: url.scheme.clone(),
-            topology: Topology::One(Address::Unix(PathBuf::from(decode(path)))),
+            topology: Topology::One(Address::Unix(PathBuf::from(StoreUrl::decoded(path)))),
             credentials,
             sentinel_credentials: Credentials {
                 user: url.setting("sentinel_user").map(str::to_owned),
@@ -125,14 +125,14 @@ impl Config {
             tls: tls(url, base)?,
             prefix: url.setting("prefix").unwrap_or("lock:").to_owned(),
             handover: handover(url)?,
-            timeout: duration(url, "timeout")?.unwrap_or(TIMEOUT),
+            timeout: url.duration("timeout")?.unwrap_or(TIMEOUT),
             strong: strong(url)?,
         };
         match kind {
             "unix" => config.db = db(url.setting("db").unwrap_or_default())?,
             "sentinel" => {
                 let (master, number) = path.split_once('/').unwrap_or((path, ""));
-                config.topology = sentinel(hosts, &decode(master))?;
+                config.topology = sentinel(hosts, &StoreUrl::decoded(master))?;
                 config.db = db(number)?;
             }
             "cluster" => {
@@ -180,10 +180,10 @@ pub(in crate::stores) fn credentials_and_hosts(authority: &str) -> (Credentials,
         return (Credentials::default(), authority);
     };
     let (user, password) = match before.split_once(':') {
-        Some((user, password)) => (user, Some(decode(password))),
+        Some((user, password)) => (user, Some(StoreUrl::decoded(password))),
         None => (before, None),
     };
-    let user = Some(decode(user)).filter(|user| !user.is_empty());
+    let user = Some(StoreUrl::decoded(user)).filter(|user| !user.is_empty());
     (Credentials { user, password }, hosts)
 }
 
@@ -210,7 +210,7 @@ fn address(text: &str, port: u16) -> Result<Address, Error> {
     if host.is_empty() {
         return Err(invalid(format!("`{text}` names no host")));
     }
-    Ok(Address::Tcp(decode(host), port))
+    Ok(Address::Tcp(StoreUrl::decoded(host), port))
 }
 
 fn sentinel(hosts: &str, master: &str) -> Result<Topology, Error> {
@@ -242,7 +242,7 @@ fn handover(url: &StoreUrl) -> Result<&'static str, Error> {
 }
 
 fn strong(url: &StoreUrl) -> Result<Option<Strong>, Error> {
-    let timeout = duration(url, "replica_timeout")?;
+    let timeout = url.duration("replica_timeout")?;
     let Some(text) = url.setting("replicas") else {
         return match timeout {
             None => Ok(None),
@@ -278,26 +278,6 @@ pub(in crate::stores) fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, 
             .hint("the schemes for TLS end in `s`: `rediss:`, `valkeys:`, `redlocks:`")),
         _ => Ok(None),
     }
-}
-
-/// A duration of a setting: a number with `ms`, `s` or `m`.
-pub(in crate::stores) fn duration(url: &StoreUrl, key: &str) -> Result<Option<Duration>, Error> {
-    let Some(text) = url.setting(key) else { return Ok(None) };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().unwrap_or(0);
-    let duration = match &text[digits.len()..] {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_secs(number.saturating_mul(60))),
-        _ => None,
-    };
-    duration.filter(|duration| !duration.is_zero()).map(Some).ok_or_else(|| {
-        invalid(format!("`{text}` is no time for `{key}`")).hint("such as `50ms` or `2s`")
-    })
-}
-
-fn decode(text: &str) -> String {
-    StoreUrl { scheme: String::new(), rest: text.to_owned(), settings: Vec::new() }.path()
 }
 
 #[cfg(test)]

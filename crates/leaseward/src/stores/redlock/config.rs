@@ -6,7 +6,7 @@ use crate::{
     Error,
     store::{StoreUrl, timing},
     stores::redis::config::{
-        self as redis, Address, Config as NodeConfig, Topology, addresses, duration, invalid,
+        self as redis, Address, Config as NodeConfig, Topology, addresses, invalid,
     },
 };
 
@@ -98,7 +98,7 @@ impl Config {
         let tls_base = if url.scheme == "redlocks" { "rediss" } else { "redis" };
         let db = url.setting("db").unwrap_or(path);
         let prefix = url.setting("prefix").unwrap_or("lock:").to_owned();
-        let timeout = duration(url, "timeout")?.unwrap_or(TIMEOUT);
+        let timeout = url.duration("timeout")?.unwrap_or(TIMEOUT);
         let node = NodeConfig {
             scheme: url.scheme.clone(),
             topology: Topology::One(nodes[0].clone()),
@@ -117,10 +117,10 @@ impl Config {
             prefix,
             drift: drift(url)?,
             timeout,
-            retry: duration(url, "retry")?.unwrap_or(RETRY),
+            retry: url.duration("retry")?.unwrap_or(RETRY),
             max_ttl: max_ttl(url)?,
             amnesia: amnesia(url)?,
-            skew: duration(url, "skew")?.unwrap_or(SKEW),
+            skew: url.duration("skew")?.unwrap_or(SKEW),
             node,
         })
     }
@@ -145,7 +145,7 @@ impl Config {
 }
 
 fn max_ttl(url: &StoreUrl) -> Result<Duration, Error> {
-    let max_ttl = duration(url, "max_ttl")?.unwrap_or(MAX_TTL);
+    let max_ttl = url.duration("max_ttl")?.unwrap_or(MAX_TTL);
     if max_ttl < Duration::from_secs(1) {
         return Err(invalid(format!("a longest TTL of {max_ttl:?} is out of range"))
             .hint("at least 1 s: servers tell in whole seconds how long they have been running"));

@@ -54,7 +54,7 @@ impl Config {
         url.only(KNOWN)?;
         let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
         let (login, rest) = match rest.rsplit_once('@') {
-            Some((login, rest)) => (Some(decode(login)), rest),
+            Some((login, rest)) => (Some(StoreUrl::decoded(login)), rest),
             None => (None, rest),
         };
         if login.as_ref().is_some_and(|login| !login.contains(':')) {
@@ -63,9 +63,9 @@ impl Config {
         let (hosts, root) = rest.split_once('/').unwrap_or((rest, ""));
         Ok(Self {
             hosts: hosts.split(',').map(host).collect::<Result<_, _>>()?,
-            root: chroot(&decode(root))?,
+            root: chroot(&StoreUrl::decoded(root))?,
             login: login.map(Arc::from),
-            timeout: timeout(url)?,
+            timeout: url.duration("timeout")?.unwrap_or(TIMEOUT),
         })
     }
 
@@ -102,7 +102,7 @@ fn host(text: &str) -> Result<Host, Error> {
     if name.is_empty() {
         return Err(bad());
     }
-    Ok(Host { name: decode(name), port })
+    Ok(Host { name: StoreUrl::decoded(name), port })
 }
 
 fn chroot(path: &str) -> Result<String, Error> {
@@ -112,26 +112,6 @@ fn chroot(path: &str) -> Result<String, Error> {
         return Err(invalid(format!("`/{path}` is no node for locks")));
     }
     Ok(parts.iter().map(|part| format!("/{part}")).collect())
-}
-
-fn timeout(url: &StoreUrl) -> Result<Duration, Error> {
-    let Some(text) = url.setting("timeout") else { return Ok(TIMEOUT) };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().unwrap_or(0);
-    let duration = match &text[digits.len()..] {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_secs(number.saturating_mul(60))),
-        _ => None,
-    };
-    duration.filter(|duration| !duration.is_zero()).ok_or_else(|| {
-        Error::new(ErrorKind::InvalidInput, format!("`{text}` is no time for `timeout`"))
-            .hint("such as `500ms` or `3s`")
-    })
-}
-
-fn decode(text: &str) -> String {
-    StoreUrl { scheme: String::new(), rest: text.to_owned(), settings: Vec::new() }.path()
 }
 
 #[cfg(test)]
