@@ -88,7 +88,7 @@ pub(crate) async fn supervise<T: Tenure>(
 /// Waits for the first renewal of a lease that was handed over.
 ///
 /// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to
-/// end the moment it starts. The engine sends that renewal at once, so this takes one round trip.
+/// end the moment it starts. The engine sends that renewal within a tenth of a second.
 async fn settle<T: Tenure>(job: &Job, tenure: &T) {
     let needed = job.grace.get() + job.grace.get() / 2;
     let limit = SystemClock.now() + SETTLE_MAX;
