@@ -189,7 +189,9 @@ impl Queue {
         let mut with = self.line.clone();
         let number = self.line.last().map_or(0, |last| last.number.wrapping_add(1));
         with.push(Contender { node: String::new(), number, mode, random: None });
-        let with = Self { line: with, slots: Vec::new() };
+        // Those before it have their slots, or will.
+        let slots = (0..).take(self.line.len()).collect();
+        let with = Self { line: with, slots };
         Some(with.stand("")).filter(|stand| *stand != Stand::Holds)
     }
 
@@ -208,7 +210,7 @@ impl Queue {
             return Stand::Missing;
         };
         let holders = self.holders();
-        if at < holders {
+        if at < holders && !self.is_early(at) {
             return Stand::Holds;
         }
         let (own, first) = (self.line[at].mode, &self.line[0]);
@@ -221,8 +223,14 @@ impl Queue {
             watch: self.watch(at),
             holder: first.node.clone(),
             holder_mode: first.mode,
-            ahead: u32::try_from(at - holders).unwrap_or(u32::MAX),
+            ahead: u32::try_from(at.saturating_sub(holders)).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Whether somebody before it has a permit and no slot yet. Slots are taken in the order of the line, so that the fences
+    /// of those who have a slot one after the other grow: who has one are the first of the line, and as many as slots.
+    fn is_early(&self, at: usize) -> bool {
+        matches!(self.line[at].mode, Mode::Permit { .. }) && at > self.slots.len()
     }
 
     fn watch(&self, at: usize) -> Watch {
@@ -362,6 +370,13 @@ mod tests {
             (1..6).map(|at| format!("{HEX}-2__lock__{at:010}")).chain(["slot-1".into()]).collect();
         let line = Queue::read(&nodes);
         assert_eq!((line.holders(), line.waiters()), (2, 3));
+        assert_eq!(line.stand(&nodes[1]), Stand::Holds);
+        let Stand::Waits(early) = Queue::read(&nodes[..5]).stand(&nodes[1]) else {
+            panic!("the one before it has no slot yet")
+        };
+        assert_eq!(early.watch, Watch::Node { node: nodes[0].clone(), is_last: false });
+        assert!(queue(&[]).refuses(Mode::Permit { capacity: 2 }).is_none());
+        assert!(Queue::read(&nodes[..1]).refuses(Mode::Permit { capacity: 2 }).is_none());
         assert_eq!((line.free_slot(2, &[]), line.free_slot(2, &[0])), (Some(0), None));
         let Stand::Waits(third) = line.stand(&nodes[2]) else { panic!("it waits") };
         assert_eq!(third.watch, Watch::Any);
