@@ -23,14 +23,20 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 async fn a_dropped_acquire_leaves_the_queue(fixture: &Fixture) {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (one, (other, line)) = (fixture.client().await, fixture.faulty().await);
     let held = take(&one.lock("x").ttl(LONG)).await;
     let waiting = asking(other.lock("x").ttl(LONG));
     queue_of(&one, "x", 1).await;
     cancel(waiting).await;
     // It leaves before its client sends anything else, not when its place would be refreshed.
-    take(&other.lock("y")).await.release().await.expect("given back");
-    assert!(view(&one, "x").await.waiters.is_empty(), "it still stands in the queue");
+    line.sent(Kind::Release, 1).await;
+    if other.capability().lanes == 1 {
+        take(&other.lock("y")).await.release().await.expect("given back");
+        assert!(view(&one, "x").await.waiters.is_empty(), "it still stands in the queue");
+    } else {
+        // What is sent later may overtake it on another line.
+        queue_of(&one, "x", 0).await;
+    }
     held.release().await.expect("given back");
     assert!(view(&one, "x").await.holders.is_empty(), "given to somebody who has gone");
     assert!(take(&one.lock("x")).await.is_held());
