@@ -11,7 +11,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -82,9 +82,16 @@ impl fmt::Debug for Node {
 #[derive(Debug)]
 enum State {
     Up(Arc<Link>),
-    /// Not connected, why, and over which connection it last was.
-    Down(Error, Option<Arc<Link>>),
+    /// Not connected, why, and what it was before.
+    Down(Error, Option<Lost>),
     Closed,
+}
+
+/// A connection that was.
+#[derive(Clone, Debug)]
+struct Lost {
+    link: Arc<Link>,
+    since: Instant,
 }
 
 /// A connection that works, as far as is known.
@@ -150,7 +157,7 @@ impl Node {
             State::Down(_, before) => before.clone(),
             State::Closed => return Err(closed()),
         };
-        let link = self.connect(before.as_deref()).await?;
+        let link = self.connect(before).await?;
         self.take(Ok(link));
         self.link()
     }
@@ -161,6 +168,17 @@ impl Node {
             State::Up(link) => Ok(link.clone()),
             State::Down(why, _) => Err(why.duplicate()),
             State::Closed => Err(closed()),
+        }
+    }
+
+    /// Whether it is connected, or was so lately.
+    pub(in crate::stores) fn was_there_within(&self, span: Duration) -> bool {
+        match &*self.state.lock() {
+            State::Up(_) => true,
+            State::Down(_, before) => {
+                before.as_ref().is_some_and(|lost| lost.since.elapsed() <= span)
+            }
+            State::Closed => false,
         }
     }
 
@@ -182,7 +200,7 @@ impl Node {
             return;
         }
         let (lost, told) = (link.clone(), why.duplicate());
-        *state = State::Down(why, Some(lost.clone()));
+        *state = State::Down(why, Some(Lost { link: lost.clone(), since: Instant::now() }));
         drop(state);
         // Not under the lock: whoever listens to events is somebody else's code.
         tracing::warn!(address = %lost.address, error = %told, "lost the connection to redis");
@@ -220,7 +238,7 @@ impl Node {
     }
 
     /// One attempt. With the connection before, so that what it still carries is made an end of.
-    async fn connect(self: &Arc<Self>, before: Option<&Link>) -> Result<Arc<Link>, Error> {
+    async fn connect(self: &Arc<Self>, before: Option<Lost>) -> Result<Arc<Link>, Error> {
         let address = (self.find)().await?;
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let this = Arc::downgrade(self);
@@ -241,7 +259,7 @@ impl Node {
         let link =
             read_setup(connection, address, sender, generation, subscribes, scripts, &answers)?;
         if let Some(before) = before {
-            end_old(&link, before).await;
+            end_old(&link, &before.link).await;
         }
         Ok(Arc::new(link))
     }
@@ -347,7 +365,7 @@ async fn keep_connecting(node: Weak<Node>) {
             State::Down(_, before) => before.clone(),
             State::Up(_) | State::Closed => return,
         };
-        let outcome = this.connect(before.as_deref()).await;
+        let outcome = this.connect(before).await;
         if this.take(outcome) {
             return;
         }

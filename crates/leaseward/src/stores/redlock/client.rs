@@ -169,7 +169,7 @@ fn member_all(
     clock: &Arc<dyn Clock>,
 ) -> Vec<Arc<Member>> {
     let member = |(at, address): (usize, &Address)| {
-        let (hears, loses, returns) = (me.clone(), me.clone(), me.clone());
+        let (hears, returns) = (me.clone(), me.clone());
         let wiring = Arc::new(Wiring {
             dialler: dialler.clone(),
             scripts: vec![&*PLAIN, &*CAREFUL],
@@ -181,11 +181,7 @@ fn member_all(
                     client.hear(at, &info);
                 }
             }),
-            on_loss: Box::new(move || {
-                if let Some(client) = loses.upgrade() {
-                    client.members[at].lost();
-                }
-            }),
+            on_loss: Box::new(|| {}),
             on_return: Box::new(move || {
                 if let Some(client) = returns.upgrade() {
                     client.came_back(at);

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -40,22 +40,14 @@ pub(super) struct Member {
     max_ttl: Duration,
     /// By how much its clock is ahead of ours, in microseconds.
     ahead_us: AtomicI64,
-    /// What it has not been told because the connection broke.
-    owed: Mutex<Owed>,
+    /// What was given or taken back while it was away. It may have kept it, and would keep others out until the TTL ends:
+    /// so it is told with the next connection, before anything else is (rule R16): an attempt that is taken back later
+    /// than its token is granted anew would take that.
+    owed: Mutex<VecDeque<Arc<Call>>>,
     /// Whether there is anything of that.
     owes: AtomicBool,
     /// Held while it is told.
     pub(super) paying: tokio::sync::Mutex<()>,
-}
-
-/// What was given or taken back while a node was away. It may have kept it, and would keep others out until the TTL ends:
-/// so it is told with the next connection, before anything else is (rule R16): an attempt that is taken back later than its
-/// token is granted anew would take that.
-#[derive(Debug, Default)]
-struct Owed {
-    calls: VecDeque<Arc<Call>>,
-    /// When the last connection was lost. What it had then has run out after the longest TTL.
-    lost: Option<Instant>,
 }
 
 /// How many calls are kept for a node: whatever is forgotten ends with its TTL.
@@ -132,24 +124,19 @@ impl Member {
         amnesia::right(&life, config.amnesia, config.max_ttl, config.skew)
     }
 
-    /// The connection was lost.
-    pub(super) fn lost(&self) {
-        self.owed.lock().lost = Some(Instant::now());
-    }
-
     /// Keeps what a call that was not sent gives or takes back for the next connection.
     pub(super) fn owe(&self, call: &Arc<Call>) {
         self.keep(call.giving_back());
     }
 
     fn keep(&self, call: Option<Arc<Call>>) {
+        // What it had when it was lost has run out after the longest TTL.
+        let Some(call) = call.filter(|_| self.node.was_there_within(self.max_ttl)) else { return };
         let mut owed = self.owed.lock();
-        let is_over = owed.lost.is_none_or(|lost| lost.elapsed() > self.max_ttl);
-        let Some(call) = call.filter(|_| !is_over) else { return };
-        if owed.calls.len() == OWED_MAX {
-            owed.calls.pop_front();
+        if owed.len() == OWED_MAX {
+            owed.pop_front();
         }
-        owed.calls.push_back(call);
+        owed.push_back(call);
         self.owes.store(true, Ordering::SeqCst);
     }
 
@@ -160,13 +147,13 @@ impl Member {
 
     /// What was kept.
     pub(super) fn owed(&self) -> VecDeque<Arc<Call>> {
-        std::mem::take(&mut self.owed.lock().calls)
+        std::mem::take(&mut self.owed.lock())
     }
 
     /// It has been told.
     pub(super) fn paid(&self) {
         let owed = self.owed.lock();
-        self.owes.store(!owed.calls.is_empty(), Ordering::SeqCst);
+        self.owes.store(!owed.is_empty(), Ordering::SeqCst);
     }
 
     /// Takes what it said of its clock just now.

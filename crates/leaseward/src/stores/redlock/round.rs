@@ -85,13 +85,18 @@ impl Client {
             let client = self.clone();
             self.spawn(async move {
                 while let Some((at, answer)) = pending.next().await {
-                    if let Ok(reply) = answer
-                        && !renewed.is_empty()
-                    {
-                        client.heal_late(&call, &renewed, at, reply);
+                    match answer {
+                        Ok(reply) if !renewed.is_empty() => {
+                            client.heal_late(&call, &renewed, at, reply);
+                        }
+                        Ok(_) => {}
+                        Err(_) => client.pay_later(at),
                     }
                 }
             });
+        }
+        for (at, _) in &tally.outcome.absences {
+            self.pay_later(*at);
         }
         tally.outcome
     }
@@ -155,20 +160,40 @@ impl Client {
 
     async fn tell_now(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
         let mut pending = FuturesUnordered::new();
-        for at in to {
-            let member = &self.members[*at];
+        for &at in to {
+            let member = &self.members[at];
             // Whether it may vote does not matter: something is taken back.
             let Ok(link) = member.node.link() else {
                 member.owe(&call);
+                self.pay_later(at);
                 continue;
             };
             let command = Arc::new(call.command(By::Hash, 0));
-            pending.push(member.clone().call(link, command, call.clone(), 0).boxed());
+            let telling = member.clone().call(link, command, call.clone(), 0);
+            pending.push(telling.map(move |answer| (at, answer)).boxed());
         }
         let told = pending.len();
-        start(&mut pending).await;
-        self.spawn(async move { while pending.next().await.is_some() {} });
+        let mut ready = start(&mut pending).await.into_iter();
+        let client = self.clone();
+        self.spawn(async move {
+            while let Some((at, answer)) = match ready.next() {
+                Some(answered) => Some(answered),
+                None => pending.next().await,
+            } {
+                if answer.is_err() {
+                    client.pay_later(at);
+                }
+            }
+        });
         told
+    }
+
+    /// The same in the background, for what turned out to be owed only after the node had come back.
+    pub(super) fn pay_later(self: &Arc<Self>, at: usize) {
+        if self.members[at].can_pay() {
+            let client = self.clone();
+            self.spawn(async move { client.pay(at).await });
+        }
     }
 
     /// Keeps the mean of what rounds take lately.

@@ -85,8 +85,7 @@ impl Client {
     /// A node is connected, perhaps for the second time.
     pub(super) fn came_back(self: &Arc<Self>, at: usize) {
         // Whoever sends something first does this first, too; this is for when nobody does.
-        let client = self.clone();
-        self.spawn(async move { client.pay(at).await });
+        self.pay_later(at);
         self.may_be_free_at(at);
     }
 
