@@ -129,17 +129,16 @@ pub(crate) struct Raw {
     channel: Channel,
     lease: i64,
     name: String,
-    token: u64,
 }
 
 impl Raw {
     pub(crate) async fn connect(address: &str) -> Result<Self, String> {
         let (channel, lease) = connect(address).await?;
-        Ok(Self { channel, lease, name: String::new(), token: 0 })
+        Ok(Self { channel, lease, name: String::new() })
     }
 
     fn key(&self) -> Vec<u8> {
-        format!("raw/{}/{:032x}", self.name, self.token).into_bytes()
+        format!("raw/{}/0123456789abcdef-1", self.name).into_bytes()
     }
 }
 
@@ -148,24 +147,31 @@ impl Client for Raw {
 
     async fn join(&self, name: &str) -> Result<Self, String> {
         let (channel, lease) = (self.channel.clone(), self.lease);
-        Ok(Self { channel, lease, name: name.to_owned(), token: 0 })
+        Ok(Self { channel, lease, name: name.to_owned() })
     }
 
     async fn acquire(&mut self) -> Result<(), String> {
-        self.token += 1;
-        let key = self.key();
         let (room, end) = (format!("raw/{}/", self.name), format!("raw/{}0", self.name));
-        let value = br#"{"who":"host:1234","mode":"exclusive","ttl_ms":10000,"since_us":0}"#;
+        let value = br#"{"who":"host:1234","token":"0123456789abcdef0123456789abcdef","mode":"exclusive","ttl_ms":10000,"since_us":0}"#;
         let look = RequestOp {
-            range: Some(Keyed { key: room.into_bytes(), second: end.into_bytes(), lease: 0 }),
+            range: Some(Keyed {
+                key: room.clone().into_bytes(),
+                second: end.clone().into_bytes(),
+                lease: 0,
+            }),
             ..RequestOp::default()
         };
-        let put = Keyed { key: key.clone(), second: value.to_vec(), lease: self.lease };
-        let is_absent =
-            Compare { result: 0, target: 1, key, create_revision: Some(0), range_end: Vec::new() };
+        let put = Keyed { key: self.key(), second: value.to_vec(), lease: self.lease };
+        let is_free = Compare {
+            result: 0,
+            target: 1,
+            key: room.into_bytes(),
+            create_revision: Some(0),
+            range_end: end.into_bytes(),
+        };
         let txn = Txn {
-            compare: vec![is_absent],
-            success: vec![RequestOp { put: Some(put), ..RequestOp::default() }, look.clone()],
+            compare: vec![is_free],
+            success: vec![RequestOp { put: Some(put), ..RequestOp::default() }],
             failure: vec![look],
         };
         let answer: TxnAnswer = call(&self.channel, "/etcdserverpb.KV/Txn", txn).await?;

@@ -45,7 +45,7 @@ async fn a_hand_over_costs_the_same_however_many_wait() {
     let many = if std::env::var_os("LEASEWARD_FULL").is_some() { 500 } else { 150 };
     let few = cost(&etcd, &locks, "few", 2).await;
     let crowd = cost(&etcd, &locks, "crowd", many).await;
-    // A release, a look, and the first renewal. Refreshes of places come on top, a third of a call a second for each
+    // A release and a look. Refreshes of places come on top, a third of a call a second for each
     // waiter; what is looked for is a cost for each waiter at each hand-over.
     let allowed = |few: f64| few + f64::from(u32::try_from(many).expect("few")) / 10.0;
     assert!(few.0 <= 6.0, "{few:?} with 2, {crowd:?} with {many}");

@@ -8,5 +8,6 @@ mod cut_off;
 mod fences;
 mod help;
 mod interop;
+mod keys;
 mod leader;
 mod leases;

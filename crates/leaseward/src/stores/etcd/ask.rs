@@ -8,10 +8,10 @@ use super::{
     client::Client,
     error,
     leases::ClassLease,
-    proto::{RequestOp, Response, TxnRequest, TxnResponse},
+    proto::{RequestOp, Response, ResponseOp, TxnRequest, TxnResponse},
     queue::{self, Place, Stand, Until},
     record::Record,
-    requests::{first_of, is_absent, last_of, none_begins, oldest_first, put, range},
+    requests::{first_of, is_absent, last_of, nested, none_begins, oldest_first, put, range},
     scale,
     submit::in_doubt,
     table::{Entry, State},
@@ -44,7 +44,12 @@ pub(super) struct Asking {
 impl Asking {
     pub(super) fn txn(&self) -> TxnRequest {
         match self.if_busy {
-            IfBusy::Queue => self.joins(&self.parts[0]),
+            // Nearly always nobody is there, and then nothing has to be read.
+            IfBusy::Queue => TxnRequest {
+                compare: vec![none_begins(&self.parts[0].room)],
+                success: vec![self.put(&self.parts[0])],
+                failure: vec![nested(self.joins(&self.parts[0]))],
+            },
             IfBusy::Tell => TxnRequest {
                 compare: self.parts.iter().map(|part| none_begins(&part.room)).collect(),
                 success: self.parts.iter().map(|part| self.put(part)).collect(),
@@ -82,22 +87,23 @@ impl Client {
     /// Prepares an ask, or answers it at once.
     pub(super) async fn begin_ask(&self, ask: &Ask) -> Result<Asking, Answer> {
         let now = self.clock.now();
-        let parts: SmallVec<[Part; 1]> = ask
-            .names
-            .iter()
-            .map(|name| Part { key: self.keys.place(name, &ask.token), room: self.keys.room(name) })
-            .collect();
-        if let Some(answer) = self.known(&parts[0].key, now) {
+        let known = self.table.lock().key_of(&ask.names[0], &ask.token).cloned();
+        if let Some(answer) = known.as_ref().and_then(|key| self.known(key, now)) {
             return Err(answer);
         }
-        let lease = self.lease_for(&parts[0].key, ask.ttl).await.map_err(Err)?;
+        let lease = self.lease_for(known.as_deref(), ask.ttl).await.map_err(Err)?;
         let wall = self.clock.wall_us();
         let record = Record::new(&ask.token, ask.mode, ask.ttl, wall, ask.value.as_ref());
-        for (part, name) in parts.iter().zip(&ask.names) {
+        let mut parts = SmallVec::new();
+        for name in &ask.names {
             let mut table = self.table.lock();
+            let known = table.key_of(name, &ask.token).cloned();
+            let key = known.unwrap_or_else(|| table.seat(&self.keys, name));
             // Before anything is sent: what may be in etcd is known here, and does not outlive its time.
-            if let Some(entry) = table.get_mut(&part.key) {
+            if let Some(entry) = table.get_mut(&key) {
                 entry.block = entry.block.max(ask.block);
+                // What was asked before may still be under way.
+                entry.is_plain = false;
             } else {
                 let entry = Entry {
                     name: name.clone(),
@@ -110,18 +116,21 @@ impl Client {
                     create: 0,
                     block: ask.block,
                     slot: None,
+                    // A semaphore's slots are given by others, too.
+                    is_plain: !matches!(ask.mode, Mode::Permit { .. }),
                     state: State::Asked,
                 };
-                table.insert(part.key.clone(), entry);
+                table.insert(key.clone(), entry);
             }
+            parts.push(Part { key, room: self.keys.room(name) });
         }
         self.look_by(now + in_doubt(ask));
         Ok(Asking { parts, lease, record, if_busy: ask.if_busy })
     }
 
     /// The lease that carries a key already, if it will do; else the one for this TTL.
-    async fn lease_for(&self, key: &[u8], ttl: Duration) -> Result<Arc<ClassLease>, Error> {
-        let carrying = self.table.lock().get(key).map(|entry| entry.lease.clone());
+    async fn lease_for(&self, key: Option<&[u8]>, ttl: Duration) -> Result<Arc<ClassLease>, Error> {
+        let carrying = key.and_then(|key| Some(self.table.lock().get(key)?.lease.clone()));
         if let Some(lease) = carrying.filter(|lease| lease.carries(ttl))
             && (lease.is_fresh(self.clock.now())
                 || self.leases.refresh(&self.link, &*self.clock, &lease).await?)
@@ -153,11 +162,11 @@ impl Client {
 
     /// Whether a token has its place already: then a look at it is all that asking again takes.
     pub(super) fn has_place(&self, ask: &Ask) -> bool {
-        let key = self.keys.place(&ask.names[0], &ask.token);
         let now = self.clock.now();
         let table = self.table.lock();
+        let key = table.key_of(&ask.names[0], &ask.token);
         ask.if_busy == IfBusy::Queue
-            && table.get(&key).is_some_and(|entry| {
+            && key.and_then(|key| table.get(key)).is_some_and(|entry| {
                 matches!(entry.state, State::Queued { .. })
                     && entry.expires > now
                     && !entry.lease.is_dead()
@@ -166,8 +175,12 @@ impl Client {
 
     /// Looks at places that their owners ask for again, all together, and keeps them.
     pub(super) async fn keep_places(&self, asks: &[(usize, &Ask)], answers: &mut [Option<Answer>]) {
-        let keys: Vec<_> =
-            asks.iter().map(|(_, ask)| self.keys.place(&ask.names[0], &ask.token)).collect();
+        let keys: Vec<_> = {
+            let table = self.table.lock();
+            let key = |ask: &Ask| table.key_of(&ask.names[0], &ask.token).cloned();
+            // Of one that has gone meanwhile nothing is known.
+            asks.iter().map(|(_, ask)| key(ask).unwrap_or_default()).collect()
+        };
         let now = self.clock.now();
         for ((_, ask), key) in asks.iter().zip(&keys) {
             let mut table = self.table.lock();
@@ -191,7 +204,9 @@ impl Client {
     /// What is known of a token that has just been looked at.
     fn as_known(&self, ask: &Ask, key: &[u8], now: Moment) -> Answer {
         let mut table = self.table.lock();
-        let Some(entry) = table.get(key) else { return Ok(Reply::Gone(LostReason::NotOurs)) };
+        let Some(entry) = table.get(key).filter(|entry| entry.is_of(&ask.token)) else {
+            return Ok(Reply::Gone(LostReason::NotOurs));
+        };
         match &entry.state {
             State::Queued { last_fence, standing } => {
                 let (last_fence, standing) = (*last_fence, standing.clone());
@@ -219,10 +234,17 @@ impl Client {
         &self,
         asking: Asking,
         ask: &Ask,
-        part: TxnResponse,
+        mut part: TxnResponse,
         at: At,
         now: Moment,
     ) -> Answer {
+        if part.succeeded {
+            // All were free, and all keys were made at this revision.
+            return self.grant(&asking, ask, at.0, |_| at.1, now, 0).await;
+        }
+        if asking.if_busy == IfBusy::Queue {
+            part = part.responses.pop().map(ResponseOp::txn).ok_or_else(error::unexpected)?;
+        }
         let succeeded = part.succeeded;
         let ranges: Vec<_> = part
             .responses
@@ -241,8 +263,6 @@ impl Client {
                 let before = succeeded.then(|| usize::try_from(count - 1).unwrap_or(0));
                 self.placed(&asking, ask, &places, before, at, now).await
             }
-            // All were free, and all keys were made at this revision.
-            IfBusy::Tell if succeeded => self.grant(&asking, ask, at.0, |_| at.1, now, 0).await,
             IfBusy::Tell => {
                 let rooms: Vec<_> =
                     ranges.into_iter().map(|range| queue::read(range.kvs)).collect();
@@ -322,6 +342,13 @@ impl Client {
         places: &[Place],
     ) -> Option<Answer> {
         let own = own?;
+        if !own.is_of(&ask.token) {
+            // Somebody has put something of theirs under a key of ours. The next ask takes another.
+            for part in &asking.parts {
+                self.table.lock().remove(&part.key);
+            }
+            return Some(Err(error::unexpected()));
+        }
         if own.record.as_ref().is_some_and(|record| record.broken) {
             return Some(Ok(Reply::Gone(LostReason::Broken)));
         }

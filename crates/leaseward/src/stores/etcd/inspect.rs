@@ -9,7 +9,7 @@ use super::{
     client::Client,
     conn::{LEASE_TIME_TO_LIVE, RANGE, TXN},
     error::{self, Asked},
-    keys::Keys,
+    keys::{Keys, seat},
     proto::{
         KeyValue, LeaseRequest, LeaseResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
     },
@@ -24,9 +24,6 @@ use crate::{
 
 /// Keys read at once: far below what etcd puts into one message.
 const PAGE: i64 = 2_000;
-
-/// How many characters of a token are shown.
-const SHOWN: usize = 8;
 
 /// Attempts to break what its holder changes meanwhile.
 const ATTEMPTS: u32 = 5;
@@ -198,8 +195,10 @@ fn view(
     }
 }
 
-/// The beginning of a token, safe to show; of another program's key its own name.
+/// The beginning of a token; of another program's key the end, which is its lease.
 fn token_prefix(place: &Place) -> String {
-    let last = place.key.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    String::from_utf8_lossy(last).chars().take(SHOWN).collect()
+    match &place.record {
+        Some(record) => record.token_prefix(),
+        None => String::from_utf8_lossy(seat(&place.key)).chars().take(8).collect(),
+    }
 }

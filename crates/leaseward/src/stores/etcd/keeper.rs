@@ -65,6 +65,8 @@ impl Client {
                 if !matches!(entry.state, State::Ended(_)) {
                     entry.state = State::Ended(LostReason::Expired);
                 }
+                // It is deleted by its key.
+                entry.is_plain = false;
                 over.push((key.clone(), entry.clone()));
             }
         }

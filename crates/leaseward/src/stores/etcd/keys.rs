@@ -1,19 +1,20 @@
 //! From names to keys and back.
 //!
-//! A lease or a place in the queue of `name` is the key `<prefix><name>/<token>`: what etcd's own locks look like, whose
-//! keys are `<lock>/<lease>`. Only `%` and `/` of a name are escaped, so that no name's keys stand among another's. What
-//! begins with `%` and no two hexadecimal digits is nobody's name: there the store keeps what is its own.
+//! A lease or a place in the queue of `name` is the key `<prefix><name>/<seat>`: what etcd's own locks look like, whose keys
+//! are `<lock>/<lease>`. Whose it is stands in the value. Only `%` and `/` of a name are escaped, so that no name's keys
+//! stand among another's. What begins with `%` and no two hexadecimal digits is nobody's name: there the store keeps what is
+//! its own.
 
 use std::fmt::Write as _;
 
-use crate::{Name, Token};
+use crate::Name;
 
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
 }
 
-/// What stands between a name and its tokens.
+/// What stands between a name and its seats.
 const SEPARATOR: char = '/';
 
 impl Keys {
@@ -31,9 +32,9 @@ impl Keys {
         format!("{}{}", self.prefix, escape(text)).into_bytes()
     }
 
-    pub(super) fn place(&self, name: &Name, token: &Token) -> Vec<u8> {
+    pub(super) fn place(&self, name: &Name, seat: &str) -> Vec<u8> {
         let mut key = self.room(name);
-        key.extend_from_slice(mark(token).as_bytes());
+        key.extend_from_slice(seat.as_bytes());
         key
     }
 
@@ -61,9 +62,9 @@ impl Keys {
     }
 }
 
-/// A token as it stands in a key.
-pub(super) fn mark(token: &Token) -> String {
-    format!("{:032x}", token.random())
+/// The seat in a key.
+pub(super) fn seat(key: &[u8]) -> &[u8] {
+    key.rsplit(|byte| char::from(*byte) == SEPARATOR).next().unwrap_or(key)
 }
 
 fn escape(text: &str) -> String {
@@ -97,8 +98,6 @@ fn unescape(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -110,10 +109,10 @@ mod tests {
     #[test]
     fn plain_names_stay_readable() {
         let keys = Keys::new("locks/");
-        let token = Token::new(0x2a, Arc::from("me"));
-        let key = keys.place(&name("table:42 ä..b"), &token);
+        let key = keys.place(&name("table:42 ä..b"), "2a-7");
+        assert_eq!(seat(&key), b"2a-7");
         let text = String::from_utf8(key).expect("text");
-        assert_eq!(text, "locks/table:42 ä..b/0000000000000000000000000000002a");
+        assert_eq!(text, "locks/table:42 ä..b/2a-7");
         assert_eq!(keys.room(&name("a/b%")), b"locks/a%2Fb%25/");
     }
 
@@ -128,9 +127,8 @@ mod tests {
         #[test]
         fn names_come_back_and_never_meet(one in "[a%/0-9.]{1,6}", other in "[a%/0-9.]{1,6}") {
             let keys = Keys::new("p/");
-            let token = Token::new(7, Arc::from("me"));
             let (first, second) = (name(&one), name(&other));
-            let key = keys.place(&first, &token);
+            let key = keys.place(&first, "7-1");
             prop_assert_eq!(keys.name_of(&key), Some(first));
             prop_assert_eq!(key.starts_with(&keys.room(&second)), one == other);
         }

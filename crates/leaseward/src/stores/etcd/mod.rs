@@ -36,6 +36,7 @@ mod release;
 mod renew;
 mod requests;
 mod scale;
+mod seats;
 mod slots;
 mod store;
 mod submit;

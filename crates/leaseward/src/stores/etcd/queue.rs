@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{proto::KeyValue, record::Record};
-use crate::{Holder, Mode};
+use crate::{Holder, Mode, Token};
 
 /// A place in a queue, first or last.
 #[derive(Clone, Debug)]
@@ -33,6 +33,11 @@ impl Place {
 
     pub(super) fn mode(&self) -> Mode {
         self.record.as_ref().map_or(Mode::Exclusive, Record::mode)
+    }
+
+    /// Whether it is this token's.
+    pub(super) fn is_of(&self, token: &Token) -> bool {
+        self.record.as_ref().is_some_and(|record| record.is_of(token))
     }
 
     /// Who it is, readable.
@@ -146,7 +151,6 @@ pub(super) fn stand(places: &[Place], own: &[u8]) -> Stand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Token;
 
     const X: Mode = Mode::Exclusive;
     const S: Mode = Mode::Shared;

@@ -2,14 +2,16 @@
 
 use super::{
     client::Client,
+    conn::TXN,
+    error::Asked,
     proto::{TxnRequest, TxnResponse},
     queue::Place,
-    requests::{delete, is_there, one, range},
+    requests::{delete, is_made_at, is_there, oldest_first, one, range},
     table::State,
     watch::Order,
 };
 use crate::{
-    LostReason, Name,
+    Error, LostReason, Mode, Name, Token,
     store::{Answer, Release, Reply},
 };
 
@@ -17,48 +19,92 @@ use crate::{
 pub(super) struct Releasing {
     name: Name,
     key: Vec<u8>,
+    /// Zero if nobody has heard.
+    create: i64,
     slot_key: Option<Vec<u8>>,
+    /// Others may have given it a slot.
+    reads: bool,
     /// It had ended before, though etcd was not told yet.
     is_late: bool,
 }
 
 impl Releasing {
-    /// Compares the token, which is the key, and nothing else.
+    /// Compares whose the key is, and nothing else.
     pub(super) fn txn(&self) -> TxnRequest {
+        let compare = match self.create {
+            // A key whose ask was not answered is nobody else's, before or after.
+            0 => is_there(&self.key),
+            create => is_made_at(&self.key, create),
+        };
+        let read = self.reads.then(|| range(one(&self.key)));
         let slot = self.slot_key.iter().map(|key| delete(key));
-        TxnRequest {
-            compare: vec![is_there(&self.key)],
-            success: [range(one(&self.key)), delete(&self.key)].into_iter().chain(slot).collect(),
-            failure: Vec::new(),
-        }
+        let success = read.into_iter().chain([delete(&self.key)]).chain(slot).collect();
+        TxnRequest { compare: vec![compare], success, failure: Vec::new() }
     }
 }
 
 impl Client {
-    pub(super) fn begin_release(&self, release: &Release) -> Releasing {
-        let key = self.keys.place(&release.name, &release.token);
+    /// Prepares a release, or answers it at once.
+    pub(super) async fn begin_release(&self, release: &Release) -> Result<Releasing, Answer> {
+        if let Some(ours) = self.releasing(release) {
+            return Ok(ours);
+        }
+        let found = self.find(&release.name, &release.token).await.map_err(Err)?;
+        let place = found.ok_or(Ok(Reply::NotYours(LostReason::NotOurs)))?;
+        let slot = place.record.and_then(|record| record.slot);
+        Ok(Releasing {
+            name: release.name.clone(),
+            key: place.key,
+            create: place.create,
+            slot_key: slot.map(|slot| self.keys.slot(&release.name, slot)),
+            reads: false,
+            is_late: false,
+        })
+    }
+
+    /// The release of what this process has.
+    fn releasing(&self, release: &Release) -> Option<Releasing> {
         let now = self.clock.now();
         let table = self.table.lock();
-        let entry = table.get(&key);
-        let is_late = entry.is_some_and(|entry| match entry.state {
-            State::Ended(_) => true,
-            State::Held { .. } => entry.expires <= now,
-            State::Asked | State::Queued { .. } => false,
-        });
-        let slot = entry.and_then(|entry| entry.slot);
-        let slot_key = slot.map(|slot| self.keys.slot(&release.name, slot));
-        Releasing { name: release.name.clone(), key, slot_key, is_late }
+        let key = table.key_of(&release.name, &release.token)?;
+        let entry = table.get(key)?;
+        Some(Releasing {
+            name: release.name.clone(),
+            key: key.clone(),
+            create: entry.create,
+            slot_key: entry.slot.map(|slot| self.keys.slot(&release.name, slot)),
+            reads: matches!(entry.mode, Mode::Permit { .. }),
+            is_late: match entry.state {
+                State::Ended(_) => true,
+                State::Held { .. } => entry.expires <= now,
+                State::Asked | State::Queued { .. } => false,
+            },
+        })
+    }
+
+    /// The place of a token of another process.
+    pub(super) async fn find(&self, name: &Name, token: &Token) -> Result<Option<Place>, Error> {
+        let look = range(oldest_first(&self.keys.room(name)));
+        let look = TxnRequest { success: vec![look], ..TxnRequest::default() };
+        let answer: TxnResponse = self.link.call(TXN, Asked::Read, look).await?;
+        let seen = answer.responses.into_iter().next().map(|look| look.range().kvs);
+        let mut places = seen.unwrap_or_default().into_iter().map(Place::read);
+        Ok(places.find(|place| place.is_of(token)))
     }
 
     pub(super) async fn released(&self, releasing: Releasing, part: TxnResponse) -> Answer {
-        self.table.lock().remove(&releasing.key);
-        self.order(Order::Forget(releasing.key));
+        self.order(Order::Forget(releasing.key.clone()));
+        if part.succeeded && releasing.create > 0 {
+            self.table.lock().remove_released(releasing.key);
+        } else {
+            self.table.lock().remove(&releasing.key);
+        }
         if !part.succeeded {
             return Ok(Reply::NotYours(LostReason::NotOurs));
         }
-        let mut found = part.responses.into_iter().next().map(|first| first.range().kvs);
-        let place = found.as_mut().and_then(Vec::pop).map(Place::read);
-        // Taken by another process, whose slot is not known here.
+        let first = part.responses.into_iter().next().filter(|_| releasing.reads);
+        let place = first.and_then(|first| first.range().kvs.pop()).map(Place::read);
+        // Given by another, so it was not known here.
         let slot = place.and_then(|place| place.record?.slot);
         if let (Some(slot), None) = (slot, &releasing.slot_key) {
             let success = vec![delete(&self.keys.slot(&releasing.name, slot))];

@@ -6,6 +6,7 @@ use super::{
     client::Client,
     conn::TXN,
     error::{self, Asked},
+    keys::seat,
     leases::ClassLease,
     proto::{RangeResponse, TxnRequest, TxnResponse},
     queue::Place,
@@ -43,7 +44,17 @@ impl Client {
         let mut ours = Vec::new();
         for place in round {
             let Operation::Renew(renew) = &batch[*place] else { continue };
-            let key = self.keys.place(&renew.name, &renew.token);
+            let key = match self.key_of(renew).await {
+                Ok(Some(key)) => key,
+                Ok(None) => {
+                    answers[*place] = Some(Ok(Reply::NotYours(LostReason::NotOurs)));
+                    continue;
+                }
+                Err(error) => {
+                    answers[*place] = Some(Err(error));
+                    continue;
+                }
+            };
             match self.renewable(&key, renew.ttl) {
                 Renewable::Ours(lease) => ours.push(Renewing { place: *place, renew, key, lease }),
                 Renewable::Not(reason) => answers[*place] = Some(Ok(Reply::NotYours(reason))),
@@ -53,6 +64,15 @@ impl Client {
         self.confirm(&mut ours, answers).await;
         for together in ours.chunks(TOGETHER) {
             self.renew_together(together, answers).await;
+        }
+    }
+
+    /// The key of a token, also of one that another process asked for.
+    async fn key_of(&self, renew: &Renew) -> Result<Option<Vec<u8>>, Error> {
+        let ours = self.table.lock().key_of(&renew.name, &renew.token).cloned();
+        match ours {
+            Some(key) => Ok(Some(key)),
+            None => Ok(self.find(&renew.name, &renew.token).await?.map(|place| place.key)),
         }
     }
 
@@ -127,8 +147,9 @@ impl Client {
         now: Moment,
     ) -> Answer {
         let Renewing { renew, key, lease, .. } = renewing;
-        let Some(place) = own.kvs.pop().map(Place::read) else {
-            self.table.lock().remove(key);
+        let own = own.kvs.pop().map(Place::read).filter(|own| own.is_of(&renew.token));
+        let Some(place) = own else {
+            self.forget(renew, key);
             return Ok(Reply::NotYours(LostReason::NotOurs));
         };
         if place.record.as_ref().is_none_or(|record| record.broken) {
@@ -140,7 +161,7 @@ impl Client {
         }
         let from = lease.counts_from(now, renew.ttl);
         let mut table = self.table.lock();
-        let Some(entry) = table.get(key) else {
+        let Some(entry) = table.get(key).filter(|entry| entry.is_of(&renew.token)) else {
             return Ok(Reply::NotYours(LostReason::NotOurs));
         };
         if let State::Ended(reason) = entry.state {
@@ -165,8 +186,9 @@ impl Client {
             let look = TxnRequest { success: vec![range(one(key))], ..TxnRequest::default() };
             let answer: TxnResponse = self.link.call(TXN, Asked::Read, look).await?;
             let found = answer.responses.into_iter().next().and_then(|look| look.range().kvs.pop());
-            let Some(place) = found.map(Place::read) else {
-                self.table.lock().remove(key);
+            let found = found.map(Place::read).filter(|place| place.is_of(&renew.token));
+            let Some(place) = found else {
+                self.forget(renew, key);
                 return Ok(Reply::NotYours(LostReason::NotOurs));
             };
             let Some(record) = place.record.clone().filter(|record| !record.broken) else {
@@ -175,7 +197,7 @@ impl Client {
             let mut record = record;
             record.ttl_ms = u64::try_from(renew.ttl.as_millis()).unwrap_or(u64::MAX);
             let slot = record.slot.map(|slot| self.keys.slot(&renew.name, slot));
-            let slot = slot.map(|slot| put(&slot, mark_of(&renew.token), lease.id));
+            let slot = slot.map(|slot| put(&slot, seat(key).to_vec(), lease.id));
             let txn = TxnRequest {
                 compare: vec![is_unchanged(key, place.changed)],
                 success: [put(key, record.write(), lease.id)].into_iter().chain(slot).collect(),
@@ -194,6 +216,14 @@ impl Client {
             }
         }
         Err(error::unexpected())
+    }
+
+    /// Its key is not there, or somebody else's.
+    fn forget(&self, renew: &Renew, key: &[u8]) {
+        let mut table = self.table.lock();
+        if table.get(key).is_some_and(|entry| entry.is_of(&renew.token)) {
+            table.remove(key);
+        }
     }
 
     /// Enters a lease that is carried by ours from now on.
@@ -228,6 +258,7 @@ impl Client {
             create: place.create,
             block: 1,
             slot: place.record.as_ref().and_then(|record| record.slot),
+            is_plain: false,
             state: State::Held { fence },
         };
         table.insert(key.to_vec(), entry);
@@ -245,8 +276,4 @@ enum Renewable {
 
 fn renewal(ttl: Duration, lease: &ClassLease, now: Moment, waiters: u32) -> Reply {
     Reply::Renewed(Renewal { ttl, evidence: lease.evidence(now, ttl), waiters, block: None })
-}
-
-fn mark_of(token: &Token) -> Vec<u8> {
-    super::keys::mark(token).into_bytes()
 }

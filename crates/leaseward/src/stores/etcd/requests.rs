@@ -103,6 +103,11 @@ pub(super) fn is_there(key: &[u8]) -> Compare {
     compare(key, CompareTarget::Create, CompareResult::Greater, Target::Create(0))
 }
 
+/// It was made at this revision, and not again since.
+pub(super) fn is_made_at(key: &[u8], revision: i64) -> Compare {
+    compare(key, CompareTarget::Create, CompareResult::Equal, Target::Create(revision))
+}
+
 /// No key begins so: a comparison over a range holds if it holds for every key in it.
 pub(super) fn none_begins(prefix: &[u8]) -> Compare {
     Compare { range_end: end_of(prefix), ..is_absent(prefix) }

@@ -6,6 +6,7 @@ use super::{
     client::Client,
     conn::TXN,
     error::{self, Asked},
+    keys::seat,
     proto::{KeyValue, TxnRequest, TxnResponse},
     queue::{self, Place},
     requests::{change, is_unchanged, oldest_first, put, range},
@@ -53,7 +54,7 @@ impl Client {
                     Some((number.parse().ok()?, kv))
                 })
                 .collect();
-            if let Some((slot, _)) = taken.iter().find(|(_, slot)| slot.value == mark(key)) {
+            if let Some((slot, _)) = taken.iter().find(|(_, slot)| slot.value == seat(key)) {
                 return Ok(Some(*slot));
             }
             let given = share_out(&places, &taken, key, capacity).ok_or_else(gone)?;
@@ -80,17 +81,12 @@ impl Client {
             txn.compare
                 .extend([is_unchanged(&slot_key, before), is_unchanged(&to.key, to.changed)]);
             txn.success.extend([
-                put(&slot_key, mark(&to.key).to_vec(), to.lease),
+                put(&slot_key, seat(&to.key).to_vec(), to.lease),
                 change(&to.key, record.write()),
             ]);
         }
         txn
     }
-}
-
-/// The token in a key.
-fn mark(key: &[u8]) -> &[u8] {
-    key.rsplit(|byte| *byte == b'/').next().unwrap_or(key)
 }
 
 /// Gives the lowest free slots to those who hold a permit and have none, in their order, up to `own`. A slot whose owner
@@ -101,10 +97,10 @@ fn share_out<'a>(
     own: &[u8],
     capacity: u32,
 ) -> Option<Vec<Given<'a>>> {
-    let owner = |slot: &KeyValue| places.iter().find(|place| mark(&place.key) == slot.value);
+    let owner = |slot: &KeyValue| places.iter().find(|place| seat(&place.key) == slot.value);
     let mut free =
         (0..capacity).filter(|slot| taken.get(slot).is_none_or(|taken| owner(taken).is_none()));
-    let has_one = |place: &Place| taken.values().any(|slot| slot.value == mark(&place.key));
+    let has_one = |place: &Place| taken.values().any(|slot| slot.value == seat(&place.key));
     let holding = &places[..queue::holders(places)];
     let last = holding.iter().position(|place| place.key == own)?;
     let without = holding[..=last].iter().filter(|place| !has_one(place));
@@ -127,7 +123,7 @@ mod tests {
             changed: 0,
             lease: 1,
             record: super::super::record::Record::read(
-                br#"{"who":"me","mode":"permit","capacity":3,"ttl_ms":5000,"since_us":0}"#,
+                br#"{"who":"me","token":"7","mode":"permit","capacity":3,"ttl_ms":5000,"since_us":0}"#,
             ),
         }
     }

@@ -106,9 +106,9 @@ impl Store for Etcd {
     }
 
     fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
-        let key = self.client.keys.place(name, token);
-        let create = self.client.table.lock().get(&key).map(|entry| entry.create)?;
-        Some((key, create))
+        let table = self.client.table.lock();
+        let key = table.key_of(name, token)?;
+        Some((key.clone(), table.get(key)?.create))
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {

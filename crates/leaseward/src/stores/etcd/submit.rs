@@ -81,9 +81,10 @@ impl Client {
                         Ok(asking) => steps.push((place, Step::Ask(asking))),
                         Err(answer) => answers[place] = Some(answer),
                     },
-                    Operation::Release(release) => {
-                        steps.push((place, Step::Release(self.begin_release(release))));
-                    }
+                    Operation::Release(release) => match self.begin_release(release).await {
+                        Ok(releasing) => steps.push((place, Step::Release(releasing))),
+                        Err(answer) => answers[place] = Some(answer),
+                    },
                     Operation::Renew(_) => {}
                 }
             }
@@ -100,7 +101,8 @@ impl Client {
                     self.doubt_leases().await;
                 }
                 Err(failed) => {
-                    for (place, _) in &steps {
+                    for (place, step) in &steps {
+                        self.in_doubt(step);
                         answers[*place] = Some(Err(failed.error.duplicate()));
                     }
                     return;
@@ -131,6 +133,13 @@ impl Client {
             return Err(Failed { class: Class::Other, error });
         }
         Ok((parts, Sight { found, cluster, revision, known_before }, now))
+    }
+
+    /// It may arrive later.
+    fn in_doubt(&self, step: &Step) {
+        if let Step::Ask(asking) = step {
+            asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
+        }
     }
 
     /// Reads what etcd said, and does what that leaves to do.

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use super::leases::ClassLease;
+use super::{keys::Keys, leases::ClassLease, seats::Seats};
 use crate::{Fence, LostReason, Mode, Name, Token, clock::Moment, store::Standing};
 
 /// How a token stands, as far as is known.
@@ -40,12 +40,24 @@ pub(super) struct Entry {
     /// How many fences it was asked for with; never fewer later, so that a grant told twice is the same.
     pub(super) block: u32,
     pub(super) slot: Option<u32>,
+    /// Nothing that was sent for its key can arrive after its release: the key may be used again.
+    pub(super) is_plain: bool,
     pub(super) state: State,
+}
+
+impl Entry {
+    /// Whether it is this token's. A key that was looked at may be somebody else's when the answer comes.
+    pub(super) fn is_of(&self, token: &Token) -> bool {
+        self.token.random() == token.random()
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Table {
     entries: HashMap<Vec<u8>, Entry>,
+    /// Where each token stands.
+    places: HashMap<(Name, u128), Vec<u8>>,
+    seats: Seats,
     /// Nothing ends before this; it may be too early.
     earliest: Option<Moment>,
 }
@@ -59,13 +71,40 @@ impl Table {
         self.entries.get_mut(key)
     }
 
+    /// The key of a token.
+    pub(super) fn key_of(&self, name: &Name, token: &Token) -> Option<&Vec<u8>> {
+        self.places.get(&(name.clone(), token.random()))
+    }
+
+    /// A key for a token that has none.
+    pub(super) fn seat(&mut self, keys: &Keys, name: &Name) -> Vec<u8> {
+        self.seats.take(keys, name)
+    }
+
     /// Whoever inserts has the keeper look by its end.
     pub(super) fn insert(&mut self, key: Vec<u8>, entry: Entry) {
+        self.places.insert((entry.name.clone(), entry.token.random()), key.clone());
         self.entries.insert(key, entry);
     }
 
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        self.entries.remove(key)
+        let entry = self.entries.remove(key)?;
+        self.places.remove(&(entry.name.clone(), entry.token.random()));
+        Some(entry)
+    }
+
+    /// Something was sent for a key that may arrive at any time.
+    pub(super) fn in_doubt(&mut self, key: &[u8]) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.is_plain = false;
+        }
+    }
+
+    /// The same as to remove it, of one whose key etcd has deleted at our wish.
+    pub(super) fn remove_released(&mut self, key: Vec<u8>) {
+        if let Some(entry) = self.remove(&key).filter(|entry| entry.is_plain) {
+            self.seats.give_back(&entry.name, key);
+        }
     }
 
     /// Moves an end, never to an earlier moment.

@@ -43,6 +43,7 @@ impl Client {
         let in_the_way = rooms.iter().find(|places| !queue::admits(places, ask.mode));
         if let (true, None) = (is_new, in_the_way) {
             // Others of our mode are there: a place behind them is as good as the first.
+            asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
             let success = asking.parts.iter().map(|part| nested(asking.joins(part))).collect();
             let answer = self.write(TxnRequest { success, ..TxnRequest::default() }).await?;
             let last_range = |part: ResponseOp| {
@@ -73,6 +74,7 @@ impl Client {
 
     /// Takes back what an ask may have put.
     pub(super) async fn undo(&self, asking: &Asking) {
+        asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
         let success = asking.parts.iter().map(|part| delete(&part.key)).collect();
         if self.write(TxnRequest { success, ..TxnRequest::default() }).await.is_ok() {
             let mut table = self.table.lock();

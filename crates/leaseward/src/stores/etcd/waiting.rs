@@ -116,9 +116,11 @@ impl Client {
                     true => LostReason::SessionEnded,
                     false => LostReason::NotOurs,
                 };
-                if let Some(entry) = self.table.lock().get_mut(&key) {
+                let mut table = self.table.lock();
+                if let Some(entry) = table.get_mut(&key).filter(|now| now.is_of(&entry.token)) {
                     entry.state = State::Ended(reason);
                 }
+                drop(table);
                 self.push(Push::Woken { name: entry.name.clone() });
             }
             Stand::Holds => {
@@ -134,7 +136,8 @@ impl Client {
             Stand::Waits { until, .. } => {
                 let mut table = self.table.lock();
                 let agreed = entry.agreed;
-                let Some(entry) = table.get_mut(&key) else { return Ok(()) };
+                let now = table.get_mut(&key).filter(|now| now.is_of(&entry.token));
+                let Some(entry) = now else { return Ok(()) };
                 entry.agreed = agreed;
                 if let (State::Queued { standing, .. }, Some(found)) =
                     (&mut entry.state, found.standing)
@@ -165,7 +168,8 @@ impl Client {
         {
             let mut table = self.table.lock();
             let agreed = entry.agreed;
-            let Some(entry) = table.get_mut(key) else { return };
+            let now = table.get_mut(key).filter(|now| now.is_of(&entry.token));
+            let Some(entry) = now else { return };
             if !matches!(entry.state, State::Queued { .. }) {
                 return;
             }
