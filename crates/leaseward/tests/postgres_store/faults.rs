@@ -337,3 +337,31 @@ async fn a_store_that_was_deaf_hears_again() {
     until("the store works again", PATIENCE, || async { store.ping().await.ok() }).await;
     hearing(&*store).await;
 }
+
+/// With a standby that never answers, whoever waits for a commit to last waits for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_not_waited_for_and_a_lease_is() {
+    let server = server();
+    let (one_client, other) = (open(&server.url()).await, open(&server.url()).await);
+    granted(one(&*one_client, taking("a", 1)).await);
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    server.sql("SELECT pg_reload_conf()");
+    until("the setting is there", PATIENCE, || async {
+        (server.sql("SHOW synchronous_standby_names") == "nobody").then_some(())
+    })
+    .await;
+    let queued = one(&*other, queueing("a", 2)).await;
+    assert!(matches!(queued, Ok(Reply::Queued(_))), "{queued:?}");
+    let busy = one(&*other, taking("a", 3)).await;
+    assert!(matches!(busy, Ok(Reply::Busy(_))), "{busy:?}");
+    let lasting = tokio::spawn(async move { one(&*other, taking("b", 2)).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until("it waits for the standby", PATIENCE, || async {
+        (server.sql(waits) == "1").then_some(())
+    })
+    .await;
+    assert!(!lasting.is_finished(), "told before it was safe");
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names");
+    server.sql("SELECT pg_reload_conf()");
+    granted(lasting.await.expect("no panic"));
+}

@@ -162,7 +162,8 @@ impl Client {
             if places.is_empty() {
                 return;
             }
-            let waits = send > 0;
+            // What comes alone holds up nobody else.
+            let waits = send > 0 || progress.batch.len() == 1;
             let columns = Columns::of(progress.batch, &places, waits);
             let rows = match self
                 .call(&self.submit_sql, waits, Some(columns.simple), &columns.params())

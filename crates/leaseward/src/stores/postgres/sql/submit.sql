@@ -1,6 +1,6 @@
 -- A batch, sorted by name: one answer an operation, and what this client's own waiters are to be told. `late_us` is when
 -- nobody waits for the answers any more. A name whose row another transaction has is not waited for: its operations are
--- answered with 10 and sent again, alone and with `waits`. The first `simple` operations stand for names that occur once
+-- answered with 10 and sent again, alone and with `waits`; what comes alone comes with it at once. The first `simple` operations stand for names that occur once
 -- and may be of the kinds that `plain` carries out.
 --
 -- Deadlocks are impossible: without `waits` nothing is waited for, and with it rows are taken in the order of names.
@@ -22,6 +22,9 @@ DECLARE
     current text;
     answered bigint[] := '{}';
     is_dirty boolean := false;
+    -- Whether something happened that a crash must not undo: a lease began, was lengthened, or ended. A place in a queue is
+    -- asked for again, so nobody waits until it is on disk, least of all the holder whose release comes next.
+    lasting boolean := false;
     -- Each name that is made takes a place in the server's table of locks, which is small.
     made int := 0;
 BEGIN
@@ -45,6 +48,7 @@ BEGIN
         IF cardinality(answered) = cardinality(kinds) THEN
             RETURN;
         END IF;
+        lasting := cardinality(answered) > 0;
     END IF;
     FOR op IN SELECT * FROM unnest(kinds, names, tokens, whos, modes, spans, blocks, delays, contents)
         WITH ORDINALITY AS o (kind, name, token, who, mode, span, block, delay, content, at)
@@ -74,6 +78,7 @@ BEGIN
                 OR room.waiters > 0 OR room.sharers > 0
             THEN
                 got := settle(room, now_us, me, false, pushes);
+                lasting := lasting OR got.room IS DISTINCT FROM room;
                 room := got.room;
                 pushes := got.pushes;
                 is_dirty := true;
@@ -115,10 +120,14 @@ BEGIN
             -- A sweep: settling it was all.
             said.code := 5;
         END IF;
+        lasting := lasting OR op.kind > 2 OR said.code = 1;
         RETURN NEXT said;
     END LOOP;
     IF is_dirty THEN
         PERFORM leave(room);
+    END IF;
+    IF NOT lasting THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     RETURN QUERY SELECT * FROM unnest(pushes);
 END $$;
