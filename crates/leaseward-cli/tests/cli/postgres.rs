@@ -27,6 +27,23 @@ fn migrate_makes_the_tables_once() {
 }
 
 #[test]
+fn processes_that_come_first_together_make_the_tables_once() {
+    let server = server();
+    let fences: Vec<u64> = std::thread::scope(|scope| {
+        let first = || on(&server.url(), &["run", "x", "--", "sh", "-c", "echo $LEASEWARD_FENCE"]);
+        let processes: Vec<_> = (0..8).map(|_| scope.spawn(first)).collect();
+        let fence = |ran: Ran| {
+            assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+            ran.out.trim().parse().expect("a fence")
+        };
+        processes.into_iter().map(|process| fence(process.join().expect("no panic"))).collect()
+    });
+    let each: std::collections::HashSet<_> = fences.iter().collect();
+    assert_eq!(each.len(), 8, "one had it at a time: {fences:?}");
+    assert_eq!(server.sql("SELECT count(*) FROM leaseward.meta"), "1");
+}
+
+#[test]
 fn run_and_ls_work_as_on_every_store() {
     let server = server();
     let ran = on(&server.url(), &["run", "deploy", "--", "sh", "-c", "echo $LEASEWARD_FENCE"]);
