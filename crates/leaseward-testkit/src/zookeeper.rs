@@ -118,16 +118,16 @@ impl ZooKeeper {
         }
     }
 
-    /// Another server that begins with what this one has on its disk at this moment, as after a crash.
+    /// Others that begin with what these have on their disks at this moment, as after a crash.
     ///
     /// # Panics
     /// As [`ZooKeeperBuilder::start`].
     #[must_use]
     pub fn from_its_disk(&self) -> Self {
-        Self::start_with(self.options.clone(), Some(&self.servers[0].data()))
+        Self::start_with(self.options.clone(), Some(self))
     }
 
-    fn start_with(options: ZooKeeperBuilder, data: Option<&Path>) -> Self {
+    fn start_with(options: ZooKeeperBuilder, before: Option<&Self>) -> Self {
         let server = |_| Server {
             folder: tempfile::Builder::new().prefix("zookeeper-").tempdir().expect("a folder"),
             clients: Port::reserve(),
@@ -138,10 +138,10 @@ impl ZooKeeper {
         let servers: Vec<Server> = (0..options.servers).map(server).collect();
         let this = Self { options, servers };
         for at in 0..this.servers.len() {
-            this.configure(at);
-            if let Some(data) = data {
-                copy(data, &this.servers[at].data());
+            if let Some(before) = before {
+                copy(&before.servers[at].data(), &this.servers[at].data());
             }
+            this.configure(at);
             this.launch(at);
         }
         for at in 0..this.servers.len() {
