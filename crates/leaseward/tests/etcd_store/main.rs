@@ -3,6 +3,8 @@
 //! What holds for every store is in the conformance suite, processes that are killed and frozen among it (`crash`).
 
 mod access;
+#[path = "../support/alike.rs"]
+mod alike;
 mod commands;
 mod cut_off;
 mod fences;
@@ -11,3 +13,8 @@ mod interop;
 mod keys;
 mod leader;
 mod leases;
+#[path = "../support/names.rs"]
+mod names;
+mod reference;
+#[path = "../support/steps.rs"]
+mod steps;

@@ -2,10 +2,17 @@
 //!
 //! What holds for every store is in the conformance suite.
 
+#[path = "../support/alike.rs"]
+mod alike;
 mod answers;
 mod ensemble;
 mod help;
 mod interop;
 mod line;
 mod logins;
+#[path = "../support/names.rs"]
+mod names;
+mod reference;
 mod sessions;
+#[path = "../support/steps.rs"]
+mod steps;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     client::Client,
@@ -215,7 +215,7 @@ impl Client {
             State::Held { fence } => {
                 let from = entry.lease.counts_from_confirmed(entry.agreed, now, ask.ttl);
                 let grant = Grant {
-                    blocks: smallvec::smallvec![scale::block(*fence, entry.block)],
+                    blocks: smallvec![scale::block(*fence, entry.block)],
                     slot: entry.slot,
                     ttl: ask.ttl,
                     evidence: Evidence::Sent(from),
@@ -376,12 +376,10 @@ impl Client {
         now: Moment,
         waiters: u32,
     ) -> Answer {
-        let mut slot = None;
-        for (which, part) in asking.parts.iter().enumerate() {
-            if let Mode::Permit { capacity } = ask.mode {
-                let name = &ask.names[which];
-                let claimed = self.claim_slot(name, &part.key, capacity).await;
-                slot = slot.or(claimed?);
+        let mut slots: SmallVec<[Option<u32>; 1]> = smallvec![None; asking.parts.len()];
+        if let Mode::Permit { capacity } = ask.mode {
+            for (which, part) in asking.parts.iter().enumerate() {
+                slots[which] = self.claim_slot(&ask.names[which], &part.key, capacity).await?;
             }
         }
         let from = asking.lease.counts_from(now, ask.ttl);
@@ -399,12 +397,14 @@ impl Client {
                 return Ok(Reply::Gone(reason));
             }
             entry.create = created(which);
-            entry.slot = slot;
+            entry.slot = slots[which];
             entry.state = State::Held { fence };
             table.lengthen(&part.key, from + ask.ttl);
         }
         drop(table);
         let evidence = asking.lease.evidence(now, ask.ttl);
+        // Of several names it is not said which permits they are.
+        let slot = if slots.len() == 1 { slots[0] } else { None };
         Ok(Reply::Granted(Grant { blocks, slot, ttl: ask.ttl, evidence, waiters }))
     }
 }

@@ -65,7 +65,9 @@ impl Client {
             .find(|(_, places)| !queue::admits(places, ask.mode))
             .or_else(|| ask.names.iter().zip(rooms).next())
             .ok_or_else(error::unexpected)?;
-        if let Some(capacity) = queue::other_capacity(places, ask.mode) {
+        if ask.names.len() == 1
+            && let Some(capacity) = queue::other_capacity(places, ask.mode)
+        {
             return Err(capacity_error(name, capacity));
         }
         let waiting = places.len() - queue::holders(places);

@@ -1,7 +1,7 @@
 //! One client: its sessions, and the batches that go over them.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -275,17 +275,46 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        // Sorted by name; operations on one name are carried out in their order, those on others beside them.
-        let groups = batch.chunk_by(|a, b| a.name() == b.name());
-        let this = &self;
-        let answers = groups.map(|group| async move {
-            let mut answers = Vec::with_capacity(group.len());
-            for operation in group {
-                answers.push(this.carry_out(operation).await);
+        let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
+        let mut singles = Vec::with_capacity(batch.len());
+        for (place, operation) in batch.iter().enumerate() {
+            match operation {
+                // What stands before it may be about any of its names.
+                Operation::Ask(ask) if ask.names.len() > 1 => {
+                    self.carry_out_all(&batch, std::mem::take(&mut singles), &mut answers).await;
+                    answers[place] = Some(self.carry_out(operation).await);
+                }
+                _ => singles.push(place),
+            }
+        }
+        self.carry_out_all(&batch, singles, &mut answers).await;
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("BUG: every operation is answered"))
+            .collect()
+    }
+
+    /// Operations on one name in their order, those on others beside them.
+    async fn carry_out_all(
+        &self,
+        batch: &[Operation],
+        places: Vec<usize>,
+        answers: &mut [Option<Answer>],
+    ) {
+        let mut names: HashMap<&Name, Vec<usize>> = HashMap::new();
+        for place in places {
+            names.entry(batch[place].name()).or_default().push(place);
+        }
+        let answered = names.into_values().map(|places| async move {
+            let mut answers = Vec::with_capacity(places.len());
+            for place in places {
+                answers.push((place, self.carry_out(&batch[place]).await));
             }
             answers
         });
-        join_all(answers).await.into_iter().flatten().collect()
+        for (place, answer) in join_all(answered).await.into_iter().flatten() {
+            answers[place] = Some(answer);
+        }
     }
 
     async fn carry_out(&self, operation: &Operation) -> Answer {

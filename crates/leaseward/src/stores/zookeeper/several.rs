@@ -77,15 +77,12 @@ impl Client {
             let queue = self.queue_in(Some(answer))?;
             match queue.refuses(ask.mode) {
                 None => {}
-                Some(Stand::OtherCapacity(capacity)) => {
-                    return Ok(Some(Err(crate::store::capacity_error(name, capacity))));
-                }
                 Some(Stand::Waits(blocked)) => {
                     let ahead = queue.waiters();
                     let standing = self.standing(session, name, &blocked, ahead).await;
                     return Ok(Some(Ok(Reply::Busy(standing))));
                 }
-                Some(Stand::Holds | Stand::Missing) => {
+                Some(Stand::OtherCapacity(_) | Stand::Holds | Stand::Missing) => {
                     return Ok(Some(Ok(Reply::Busy(Default::default()))));
                 }
             }
@@ -214,7 +211,8 @@ impl Client {
             seat.keep(now, ask.ttl);
             let grant = self.grant(seat, ask.ttl);
             match &mut whole {
-                None => whole = Some(grant),
+                // Of several names it is not said which permits they are.
+                None => whole = Some(crate::store::Grant { slot: None, ..grant }),
                 Some(whole) => whole.blocks.extend(grant.blocks),
             }
         }
