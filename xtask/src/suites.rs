@@ -98,7 +98,9 @@ impl Suite {
 
     /// Runs it. With `full`, also what is kept for long runs: ignored tests, and larger sizes by `LEASEWARD_FULL`.
     pub(crate) fn run(&self, full: bool, count: &mut Count) -> Result<(), Failure> {
-        let mut command = Command::new(&self.program);
+        // Whoever started this under `nohup` has the signal ignored by all its children, and some tests send it.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(&self.program);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         if full {
             command.env("LEASEWARD_FULL", "1").arg("--include-ignored");
