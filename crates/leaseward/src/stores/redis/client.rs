@@ -125,7 +125,7 @@ impl Client {
         }
         let mut answers = Unsorted::of(&batch);
         let mut parts = self.split(&batch, 0..batch.len());
-        if self.wiring.handover != NEVER {
+        if self.wiring.handover != NEVER && !self.has_waited(&batch) {
             parts.iter_mut().for_each(|part| part.prefer_plain(&batch));
         }
         let outcomes = self.carry_out(&batch, &parts, Via::Shared).await;
@@ -136,6 +136,18 @@ impl Client {
             self.read_all(&batch, &parts, outcomes, &mut answers);
         }
         answers.sorted()
+    }
+
+    /// Whether somebody asks again or gives up who has a place in a queue: that would be odd.
+    fn has_waited(&self, batch: &Batch) -> bool {
+        let waiting = self.waiting.lock();
+        !waiting.is_empty()
+            && batch.iter().any(|operation| match operation {
+                Operation::Ask(Ask { token, .. }) | Operation::Release(Release { token, .. }) => {
+                    waiting.contains_key(token)
+                }
+                Operation::Renew(_) => false,
+            })
     }
 
     /// Reads the answers to parts of a batch. What was odd has none.

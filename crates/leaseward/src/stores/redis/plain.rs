@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::{
-    answers::{Answers, IsForeign, plainly_granted},
+    answers::{Answers, IsForeign, plainly_granted, unexpected},
     script::code,
     wire::{millis, text_of, write_value},
 };
@@ -140,10 +140,7 @@ impl Outcome {
             }),
             (_, Operation::Release(_)) => Reply::Released,
             (_, Operation::Ask(_)) => {
-                return Some((
-                    Err(super::answers::unexpected(&redis::Value::Nil)),
-                    IsForeign(false),
-                ));
+                return Some((Err(unexpected(&redis::Value::Nil)), IsForeign(false)));
             }
         };
         Some((Ok(reply), IsForeign(false)))
@@ -161,16 +158,16 @@ pub(super) fn read<'a>(
 ) -> Result<Vec<Outcome>, Error> {
     let mut outcomes: Vec<_> = std::iter::repeat_with(|| Outcome::Plain).take(count).collect();
     while !answers.is_at_end() {
-        let unexpected = || super::answers::unexpected(&redis::Value::Nil);
-        let at = usize::try_from(answers.number()? - 1).map_err(|_| unexpected())?;
+        let nonsense = || unexpected(&redis::Value::Nil);
+        let at = usize::try_from(answers.number()? - 1).map_err(|_| nonsense())?;
         let behind = outcomes.get_mut(at..).filter(|behind| !behind.is_empty());
-        let behind = behind.ok_or_else(unexpected)?;
+        let behind = behind.ok_or_else(nonsense)?;
         match answers.number()? {
             code::RUN => {
-                let many = usize::try_from(answers.number()?).map_err(|_| unexpected())?;
+                let many = usize::try_from(answers.number()?).map_err(|_| nonsense())?;
                 let mut fence = answers.fence()?;
                 for (outcome, at) in behind.iter_mut().zip(at..).take(many) {
-                    let Operation::Ask(ask) = operation(at) else { return Err(unexpected()) };
+                    let Operation::Ask(ask) = operation(at) else { return Err(nonsense()) };
                     *outcome = Outcome::Granted(fence);
                     fence = Fence::new(fence.get() + u64::from(ask.block));
                 }
@@ -183,4 +180,133 @@ pub(super) fn read<'a>(
         }
     }
     Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use redis::Value as Said;
+
+    use super::*;
+    use crate::{
+        Name, Token,
+        store::{Release, Renew},
+    };
+
+    fn name(at: usize) -> Name {
+        Name::new(format!("n{at}")).expect("a name")
+    }
+
+    fn token(at: usize) -> Token {
+        Token::new(at as u128, Arc::from("h:1"))
+    }
+
+    fn ask(at: usize, ttl_ms: u64, block: u32) -> Operation {
+        Operation::Ask(Ask {
+            names: [name(at)].into_iter().collect(),
+            token: token(at),
+            mode: Mode::Exclusive,
+            ttl: Duration::from_millis(ttl_ms),
+            if_busy: IfBusy::Queue,
+            block,
+            lock_delay: Duration::ZERO,
+            value: None,
+        })
+    }
+
+    fn renew(at: usize) -> Operation {
+        let ttl = Duration::from_secs(1);
+        Operation::Renew(Renew { name: name(at), token: token(at), ttl, block: 0 })
+    }
+
+    fn release(at: usize) -> Operation {
+        Operation::Release(Release { name: name(at), token: token(at), keep: Duration::ZERO })
+    }
+
+    fn said(numbers: &[i64]) -> Answers {
+        let numbers = numbers.iter().map(|number| Said::Int(*number)).collect();
+        Answers::new(Said::Array(numbers)).expect("a list")
+    }
+
+    #[test]
+    fn operations_with_the_same_fields_are_one_run() {
+        let batch = [ask(0, 10, 1), ask(1, 10, 1), ask(2, 20, 1), renew(3), release(4), release(5)];
+        let mut command = Cmd::new();
+        write(batch.iter(), &mut command, &mut String::new());
+        let words: Vec<_> = command
+            .args_iter()
+            .map(|word| match word {
+                redis::Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let token = |at: usize| token(at).reveal();
+        let expected = [
+            "q",
+            "2",
+            "10",
+            "",
+            "1",
+            &token(0),
+            &token(1),
+            "q",
+            "1",
+            "20",
+            "",
+            "1",
+            &token(2),
+            "n",
+            "1",
+            "1000",
+            &token(3),
+            "r",
+            "2",
+            &token(4),
+            &token(5),
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn what_is_not_mentioned_went_plainly_and_the_later_word_counts() {
+        let batch = [ask(0, 10, 2), ask(1, 10, 2), ask(2, 10, 2), renew(3), release(4), release(5)];
+        let mut answers = said(&[1, code::RUN, 3, 100, 2, code::ODD, 6, code::ODD]);
+        let outcomes = read(&mut answers, batch.len(), |at| &batch[at]).expect("understood");
+        let mut answers = outcomes.into_iter().zip(&batch).map(|(outcome, operation)| {
+            outcome.answer(operation).map(|(answer, _)| answer.expect("no error"))
+        });
+        let mut next = || answers.next().expect("as many as operations");
+        for fence in [Some(100), None, Some(104)] {
+            match (fence, next()) {
+                (Some(fence), Some(Reply::Granted(grant))) => {
+                    assert_eq!((grant.blocks[0].first.get(), grant.blocks[0].len), (fence, 2));
+                }
+                (None, None) => {}
+                (fence, other) => panic!("{fence:?}: {other:?}"),
+            }
+        }
+        assert!(matches!(next(), Some(Reply::Renewed(renewal)) if renewal.waiters == 0));
+        assert!(matches!(next(), Some(Reply::Released)));
+        assert!(next().is_none(), "odd");
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_an_ask_is_never_granted_by_silence() {
+        let batch = [ask(0, 10, 1), release(1)];
+        let nonsense: [&[i64]; 5] = [
+            &[3, code::ODD],
+            &[0, code::ODD],
+            &[1],
+            &[2, code::RUN, 1, 100],
+            &[1, code::RUN, -1, 7],
+        ];
+        for numbers in nonsense {
+            let read = read(&mut said(numbers), batch.len(), |at| &batch[at]);
+            assert!(read.is_err(), "{numbers:?}: {read:?}");
+        }
+        let outcomes = read(&mut said(&[]), batch.len(), |at| &batch[at]).expect("understood");
+        let first = outcomes.into_iter().next().expect("two").answer(&batch[0]);
+        assert!(first.is_some_and(|(answer, _)| answer.is_err()));
+    }
 }
