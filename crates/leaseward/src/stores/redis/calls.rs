@@ -32,7 +32,7 @@ const ASK_AGAIN_FOR: Duration = Duration::from_millis(100);
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(5);
 
 /// From how many on operations on different names are sorted by their kind, so that there are long runs of them: fewer gain
-/// nothing by it.
+/// nothing by it, and are carried out in their order.
 const SORTED_FROM: usize = 4;
 
 /// Operations of one slot: where they stand in the batch, in the order in which they are carried out.
@@ -54,8 +54,9 @@ impl Part {
         }
         // Batches are sorted by name.
         let name = |place: usize| batch[place].name();
-        let is_distinct = self.places.windows(2).all(|pair| name(pair[0]) < name(pair[1]));
-        if is_distinct && self.places.len() >= SORTED_FROM {
+        let is_distinct = self.places.len() >= SORTED_FROM
+            && self.places.windows(2).all(|pair| name(pair[0]) < name(pair[1]));
+        if is_distinct {
             self.places.sort_by_key(|place| plain::rank(&batch[*place]));
         }
         self.care = Care::Plain { is_distinct };

@@ -24,7 +24,7 @@ pub(super) enum By {
 /// Which of the scripts a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Care {
-    /// What is usual; the rest comes back as odd. Whether no name stands there twice.
+    /// What is usual; the rest comes back as odd. Whether they are many, and no name stands there twice.
     Plain { is_distinct: bool },
     /// Everything.
     Careful,

@@ -5,8 +5,8 @@
 --
 -- KEYS       as in the careful script, one lock key for each operation
 -- ARGV[1..4] as in the careful script; leases are handed over, so `never` does not come here
--- ARGV[5]    a|r if it is one ask or one release; '1' if no name stands there twice: then operations of one kind are looked
---            at, and freed, all at once; else '0'
+-- ARGV[5]    a|r if it is one ask or one release; '1' if they are many, and no name stands there twice: then operations of
+--            one kind are looked at, and freed, all at once, and one that is odd is odd by itself; else '0'
 -- ARGV[6..]  runs of operations of one kind: a letter, how many, what they have in common, then their tokens
 --            a|q many ttl_ms value count: as in `operations.lua`, with count fences each | n many ttl_ms | r many
 --
@@ -51,8 +51,8 @@ elseif argv[5] == 'a' and argv[10] == '1' and try('EXISTS', names[2], side .. 'h
 end
 
 local stride, is_distinct, out, n, at, k, number = tonumber(argv[4]), argv[5] ~= '0', {}, 0, 6, 2, 0
--- How many places were given; keys of odd operations.
-local places, odd = 0, nil
+-- How many places were given; whether one was odd, and all behind it come later, so that they keep their order.
+local places, is_over = 0, false
 
 -- Microseconds as text, in halves: `head.lua` says why.
 local function text(micros)
@@ -135,7 +135,7 @@ while argv[at] do
       local key, token = names[k], argv[at]
       local h, q, is_odd, is_free = side .. 'h:' .. key, side .. 'q:' .. key, true, false
       k, at, number = k + stride, at + 1, number + 1
-      if known ~= key and not (odd and odd[key]) then
+      if known ~= key and not is_over then
         known = nil
         is_free = is_distinct and try('EXISTS', key, h, q) == 0
         if not is_free then
@@ -201,8 +201,7 @@ while argv[at] do
         end
       end
       if is_odd then
-        odd = odd or {}
-        odd[key], known = true, nil
+        is_over, known = not is_distinct, nil
         out[n + 1], out[n + 2] = number, @ODD
         n = n + 2
       end
@@ -229,7 +228,7 @@ while argv[at] do
       k, at, number = k + stride, at + 1, number + 1
       if values then
         h, owner, record, waiting = keys[i * 2], values[i * 2 - 1], values[i * 2], nil
-      elseif odd and odd[key] then
+      elseif is_over then
         owner = nil
       else
         h = side .. 'h:' .. key
@@ -303,8 +302,7 @@ while argv[at] do
         end
       end
       if is_odd then
-        odd = odd or {}
-        odd[key] = true
+        is_over = not is_distinct
         out[n + 1], out[n + 2] = number, @ODD
         n = n + 2
       end
