@@ -90,7 +90,7 @@ fn runs_of_the_usual_are_answered_as_the_memory_store_does() {
     let server = RedisServer::start();
     let mut pair = Pair::new(&server.url(), None, true);
     let pair = std::cell::RefCell::new(&mut pair);
-    let outcome = cases(64).run(&prop::collection::vec(a_usual_step(), 1..24), |steps| {
+    let outcome = cases(128).run(&prop::collection::vec(a_usual_step(), 1..12), |steps| {
         server.cli(&["flushall"]);
         pair.borrow_mut().check(&sensible(steps, true))
     });
