@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
-    store::{self, Answer, Evidence, Grant, Operation, Place, Push, Renewal, Reply, Standing},
+    store::{self, Answer, Ask, Evidence, Grant, Operation, Place, Push, Renewal, Reply, Standing},
 };
 
 /// A value as it came back.
@@ -99,15 +99,23 @@ impl Answers {
 
     /// The answer to an operation, and whether the name is held by a client of another library.
     pub(super) fn next_for(&mut self, operation: &Operation) -> (Answer, IsForeign) {
-        match self.read(operation) {
-            Ok(answer) => answer,
-            Err(error) => (Err(error), IsForeign(false)),
-        }
+        let answer = self.number().and_then(|code| self.read(code, operation));
+        answer.unwrap_or_else(|error| (Err(error), IsForeign(false)))
     }
 
-    fn read(&mut self, operation: &Operation) -> Result<(Answer, IsForeign), Error> {
+    /// The same, once its code was read.
+    pub(super) fn next_with(&mut self, code: i64, operation: &Operation) -> (Answer, IsForeign) {
+        self.read(code, operation).unwrap_or_else(|error| (Err(error), IsForeign(false)))
+    }
+
+    /// Whether all of it was read.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.values.as_slice().is_empty()
+    }
+
+    fn read(&mut self, code: i64, operation: &Operation) -> Result<(Answer, IsForeign), Error> {
         let ours = |reply| Ok((Ok(reply), IsForeign(false)));
-        match self.number()? {
+        match code {
             code::PLAIN => {
                 let block = Block { first: self.fence()?, len: 1 };
                 ours(Reply::Granted(granted([block], None, asked_ttl(operation), 0)))
@@ -192,6 +200,11 @@ fn granted(
     Grant { blocks, slot, ttl, evidence: Evidence::ThisRequest, waiters }
 }
 
+/// An ask that was granted, with nobody waiting.
+pub(super) fn plainly_granted(first: Fence, ask: &Ask) -> Reply {
+    Reply::Granted(granted([Block { first, len: ask.block }], None, ask.ttl, 0))
+}
+
 /// What to call a holder that is none of ours, by the kind of its key.
 pub(in crate::stores) fn stranger(kind: &str) -> Arc<str> {
     match kind {
@@ -253,7 +266,7 @@ pub(super) fn heard(message: &[u8], keys: &Keys) -> Option<Heard> {
     Some(Heard::Push(Push::Granted { name: keys.name(key)?, token, grant }))
 }
 
-fn unexpected(value: &Value) -> Error {
+pub(super) fn unexpected(value: &Value) -> Error {
     // Only the kind of the value: what stands in it may be a token.
     let kind = match value {
         Value::Nil => "nothing",

@@ -11,10 +11,11 @@ use redis::{RedisError, Value};
 use super::{
     client::{Client, is_wait},
     error::{self, Reaction},
-    keys::Slot,
+    keys::{Keys, Slot},
     node::{self, Link},
+    plain,
     strong::{Line, Strong},
-    wire::{By, Call},
+    wire::{By, Call, Care},
 };
 use crate::{
     Error, Name,
@@ -30,15 +31,40 @@ const RESENDS_MAX: usize = 5;
 const ASK_AGAIN_FOR: Duration = Duration::from_millis(100);
 const ASK_AGAIN_EVERY: Duration = Duration::from_millis(5);
 
-/// Operations of one slot, and where they stood in the batch.
-pub(super) struct Part<'a> {
+/// From how many on operations on different names are sorted by their kind, so that there are long runs of them: fewer gain
+/// nothing by it, and are carried out in their order.
+const SORTED_FROM: usize = 4;
+
+/// Operations of one slot: where they stand in the batch, in the order in which they are carried out.
+pub(super) struct Part {
     pub(super) slot: Slot,
     pub(super) places: Vec<usize>,
-    call: Call<'a>,
+    pub(super) care: Care,
     /// Whether any of them may have to wait for a push.
     waits: bool,
     /// It asks for names of several slots, which the server refuses: no other operation is to suffer from that.
     is_alone: bool,
+}
+
+impl Part {
+    /// Has the small script do it, if it is of the usual kind. Operations on one name keep their order.
+    pub(super) fn prefer_plain(&mut self, batch: &Batch) {
+        if self.is_alone || !self.places.iter().all(|place| plain::is_plain(&batch[*place])) {
+            return;
+        }
+        // Batches are sorted by name.
+        let name = |place: usize| batch[place].name();
+        let is_distinct = self.places.len() >= SORTED_FROM
+            && self.places.windows(2).all(|pair| name(pair[0]) < name(pair[1]));
+        if is_distinct {
+            self.places.sort_by_key(|place| plain::rank(&batch[*place]));
+        }
+        self.care = Care::Plain { is_distinct };
+    }
+
+    fn call<'a>(&self, keys: &'a Keys, batch: &'a Batch) -> Call<'a> {
+        Call::of(keys, self.slot, self.care, self.places.iter().map(|place| &batch[*place]))
+    }
 }
 
 /// Over which connection a call goes.
@@ -69,43 +95,44 @@ pub(super) struct Called {
 }
 
 impl Client {
-    /// Sends a batch, a call for each slot.
-    pub(super) async fn carry_out<'a>(
-        &'a self,
-        batch: &'a Batch,
+    /// Sends parts of a batch, a call for each.
+    pub(super) async fn carry_out(
+        &self,
+        batch: &Batch,
+        parts: &[Part],
         via: Via<'_>,
-    ) -> (Vec<Part<'a>>, Vec<Result<Called, Error>>) {
-        let parts = self.split(batch);
-        let outcomes = match parts.as_slice() {
+    ) -> Vec<Result<Called, Error>> {
+        let call = |part: &Part, via| {
+            let (call, slot, waits) = (part.call(&self.keys, batch), part.slot, part.waits);
+            async move { self.call_via(slot, &call, waits, via).await }
+        };
+        match parts {
             // The usual case.
-            [part] => vec![self.call_via(part.slot, &part.call, part.waits, via).await],
+            [part] => vec![call(part, via).await],
             parts => {
                 let via = via.without_waiting();
-                let calls =
-                    parts.iter().map(|part| self.call_via(part.slot, &part.call, part.waits, via));
-                join_all(calls).await
+                join_all(parts.iter().map(|part| call(part, via))).await
             }
-        };
-        (parts, outcomes)
+        }
     }
 
-    /// Puts the operations of each slot into one call.
-    fn split<'a>(&'a self, batch: &'a Batch) -> Vec<Part<'a>> {
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(1);
-        for (place, operation) in batch.iter().enumerate() {
+    /// Puts operations together by their slots.
+    pub(super) fn split(&self, batch: &Batch, places: impl Iterator<Item = usize>) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::with_capacity(1);
+        for place in places {
+            let operation = &batch[place];
             let slot = self.keys.slot(operation.name());
             let is_alone =
                 matches!(operation, Operation::Ask(ask) if !self.is_one_slot(&ask.names));
-            let fits = |part: &Part<'_>| part.slot == slot && !part.is_alone && !is_alone;
+            let fits = |part: &Part| part.slot == slot && !part.is_alone && !is_alone;
             let at = parts.iter().position(fits).unwrap_or_else(|| {
-                let call = Call::new(&self.keys, slot);
-                parts.push(Part { slot, places: Vec::new(), call, waits: false, is_alone });
+                let (places, care) = (Vec::with_capacity(batch.len() - place), Care::Careful);
+                parts.push(Part { slot, places, care, waits: false, is_alone });
                 parts.len() - 1
             });
             let part = &mut parts[at];
             part.places.push(place);
             part.waits |= is_wait(operation);
-            part.call.operation(operation);
         }
         parts
     }

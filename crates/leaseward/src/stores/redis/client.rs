@@ -18,19 +18,27 @@ use super::{
     fences::Fences,
     keys::{Keys, Slot},
     node::Wiring,
-    script::SCRIPT,
+    plain,
+    script::{CAREFUL, PLAIN},
     servers::Servers,
     strong::{Line, Strong},
     watch::Watched,
+    wire::Care,
 };
 use crate::{
     Error, ErrorKind, Name, Token,
     clock::Clock,
-    store::{Answer, Batch, Evidence, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
+    store::{
+        Answer, Ask, Batch, Evidence, IfBusy, OpenContext, Operation, Push, PushSink, Release,
+        Reply,
+    },
 };
 
 /// How often a push steps aside for the answer that came before it: both are a few polls of the runtime apart.
 const STEPS_ASIDE: usize = 8;
+
+/// How leases are handed over where they are not: each release leaves the name free for a moment.
+const NEVER: &str = "never";
 
 pub(super) struct Client {
     pub(super) config: Config,
@@ -46,6 +54,30 @@ pub(super) struct Client {
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
     pub(super) watched: Watched,
+}
+
+/// The answers of a batch as they come in.
+pub(super) struct Unsorted(Vec<Option<Answer>>);
+
+impl Unsorted {
+    pub(super) fn of(batch: &Batch) -> Self {
+        Self(batch.iter().map(|_| None).collect())
+    }
+
+    fn put(&mut self, place: usize, answer: Answer) {
+        self.0[place] = Some(answer);
+    }
+
+    /// The places of operations without an answer yet.
+    fn missing(&self) -> impl Iterator<Item = usize> + use<'_> {
+        (0..).zip(&self.0).filter(|(_, answer)| answer.is_none()).map(|(place, _)| place)
+    }
+
+    /// All of them, in the order of the operations.
+    pub(super) fn sorted(self) -> Vec<Answer> {
+        let answer = |answer: Option<Answer>| answer.expect("BUG: every operation is answered");
+        self.0.into_iter().map(answer).collect()
+    }
 }
 
 impl Client {
@@ -91,64 +123,92 @@ impl Client {
         {
             return self.submit_strongly(strong, &batch, line).await;
         }
-        let (parts, outcomes) = self.carry_out(&batch, Via::Shared).await;
-        self.read_all(&batch, &parts, outcomes)
+        let mut answers = Unsorted::of(&batch);
+        let mut parts = self.split(&batch, 0..batch.len());
+        if self.wiring.handover != NEVER && !self.has_waited(&batch) {
+            parts.iter_mut().for_each(|part| part.prefer_plain(&batch));
+        }
+        let outcomes = self.carry_out(&batch, &parts, Via::Shared).await;
+        self.read_all(&batch, &parts, outcomes, &mut answers);
+        if answers.missing().next().is_some() {
+            let parts = self.split(&batch, answers.missing());
+            let outcomes = self.carry_out(&batch, &parts, Via::Shared).await;
+            self.read_all(&batch, &parts, outcomes, &mut answers);
+        }
+        answers.sorted()
     }
 
-    /// The answers of a batch, in the order of its operations.
+    /// Whether somebody asks again or gives up who has a place in a queue: that would be odd.
+    fn has_waited(&self, batch: &Batch) -> bool {
+        let waiting = self.waiting.lock();
+        !waiting.is_empty()
+            && batch.iter().any(|operation| match operation {
+                Operation::Ask(Ask { token, .. }) | Operation::Release(Release { token, .. }) => {
+                    waiting.contains_key(token)
+                }
+                Operation::Renew(_) => false,
+            })
+    }
+
+    /// Reads the answers to parts of a batch. What was odd has none.
     pub(super) fn read_all(
         self: &Arc<Self>,
         batch: &Batch,
-        parts: &[Part<'_>],
+        parts: &[Part],
         outcomes: Vec<Result<Called, Error>>,
-    ) -> Vec<Answer> {
-        let mut read = parts.iter().zip(outcomes).map(|(part, outcome)| {
-            (part, self.read(part, batch, outcome.map(|called| called.value)))
-        });
-        if parts.len() == 1 {
-            // Nothing to put back into order.
-            return read.next().map(|(_, answers)| answers).unwrap_or_default();
-        }
-        let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        for (part, read) in read {
-            for (place, answer) in part.places.iter().zip(read) {
-                answers[*place] = Some(answer);
+        answers: &mut Unsorted,
+    ) {
+        for (part, outcome) in parts.iter().zip(outcomes) {
+            let read =
+                outcome.and_then(|called| Answers::new(called.value)).and_then(|mut said| {
+                    self.read(part, batch, &mut said, answers)?;
+                    Ok(said.misplaced())
+                });
+            match read {
+                Ok(None) => {}
+                Ok(Some(why)) => self.leave(part.slot, why),
+                Err(error) => {
+                    for place in &part.places {
+                        answers.put(*place, Err(error.duplicate()));
+                    }
+                }
             }
         }
-        answers
-            .into_iter()
-            .map(|answer| answer.expect("BUG: every operation is in a part"))
-            .collect()
     }
 
-    /// The answers to the operations of a part, in their order.
     fn read(
         self: &Arc<Self>,
-        part: &Part<'_>,
+        part: &Part,
         batch: &Batch,
-        outcome: Result<Value, Error>,
-    ) -> Vec<Answer> {
-        let places = &part.places;
-        let answers = outcome.and_then(Answers::new);
-        let mut answers = match answers {
-            Ok(answers) => answers,
-            Err(error) => return places.iter().map(|_| Err(error.duplicate())).collect(),
-        };
-        let mut read = Vec::with_capacity(places.len());
-        for place in places {
-            let operation = &batch[*place];
-            let (answer, IsForeign(is_foreign)) = answers.next_for(operation);
+        said: &mut Answers,
+        answers: &mut Unsorted,
+    ) -> Result<(), Error> {
+        let operation = |at: usize| &batch[part.places[at]];
+        let mut heard = |place: usize, (answer, IsForeign(is_foreign))| {
+            let operation = &batch[place];
             self.note(operation, &answer);
             self.fences.answered(&answer);
             if is_foreign && is_wait(operation) {
                 self.watch(operation.name());
             }
-            read.push(answer);
+            answers.put(place, answer);
+        };
+        match part.care {
+            Care::Careful => {
+                for place in &part.places {
+                    heard(*place, said.next_for(&batch[*place]));
+                }
+            }
+            Care::Plain { .. } => {
+                let outcomes = plain::read(said, part.places.len(), operation)?;
+                for (place, outcome) in part.places.iter().zip(outcomes) {
+                    if let Some(answer) = outcome.answer(&batch[*place]) {
+                        heard(*place, answer);
+                    }
+                }
+            }
         }
-        if let Some(why) = answers.misplaced() {
-            self.leave(part.slot, why);
-        }
-        read
+        Ok(())
     }
 
     /// Gives up a node that says it is not the one it was. A script runs on a replica too, until it writes.
@@ -168,13 +228,11 @@ impl Client {
             }
             // Without an answer it may have its place yet.
             (Operation::Ask(_), Err(error)) if is_unheard(error) => {}
-            (Operation::Ask(ask), _) if ask.if_busy == IfBusy::Queue => {
-                self.waiting.lock().remove(&ask.token);
-            }
-            (Operation::Release(release), _) => {
+            (Operation::Ask(Ask { token, if_busy: IfBusy::Queue, .. }), _)
+            | (Operation::Release(Release { token, .. }), _) => {
                 let mut waiting = self.waiting.lock();
                 if !waiting.is_empty() {
-                    waiting.remove(&release.token);
+                    waiting.remove(token);
                 }
             }
             _ => {}
@@ -273,7 +331,7 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
     let (hears, returns) = (me.clone(), me.clone());
     Arc::new(Wiring {
         dialler: Arc::new(dialler),
-        scripts: vec![&*SCRIPT],
+        scripts: vec![&*PLAIN, &*CAREFUL],
         handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),
@@ -295,7 +353,7 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
 fn wire_up_lines(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<Wiring> {
     Arc::new(Wiring {
         dialler: Arc::new(dialler),
-        scripts: vec![&*SCRIPT],
+        scripts: vec![&*CAREFUL],
         handover,
         runtime: Handle::current(),
         has_waited: AtomicBool::new(false),

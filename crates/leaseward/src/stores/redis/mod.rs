@@ -29,6 +29,7 @@ mod guarantee;
 pub(super) mod inspect;
 pub(super) mod keys;
 pub(super) mod node;
+mod plain;
 pub(super) mod probe;
 pub(super) mod script;
 mod sentinel;

@@ -1,4 +1,4 @@
-//! The script that carries out batches, in one piece.
+//! The scripts that carry out batches: a small one for what is usual, and one that does everything, in one piece.
 
 use std::sync::LazyLock;
 
@@ -26,6 +26,10 @@ pub(super) mod code {
     pub(in super::super) const DONE: i64 = 11;
     /// Granted, one fence, nobody waits: the usual case, in as few words.
     pub(in super::super) const PLAIN: i64 = 12;
+    /// Not for the small script: the careful one is to do it.
+    pub(in super::super) const ODD: i64 = 13;
+    /// Asks that stand one behind the other were granted, with fences that do.
+    pub(in super::super) const RUN: i64 = 14;
 }
 
 /// Why a lease is no longer its owner's.
@@ -54,6 +58,8 @@ fn constant(name: &str) -> String {
         "FAILED" => code::FAILED.to_string(),
         "DONE" => code::DONE.to_string(),
         "PLAIN" => code::PLAIN.to_string(),
+        "ODD" => code::ODD.to_string(),
+        "RUN" => code::RUN.to_string(),
         "EXPIRED" => reason::EXPIRED.to_string(),
         "NOT_OURS" => reason::NOT_OURS.to_string(),
         "BROKEN" => reason::BROKEN.to_string(),
@@ -66,8 +72,12 @@ fn constant(name: &str) -> String {
     }
 }
 
-/// The script of this store.
-pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
+/// The script for what is usual.
+pub(super) static PLAIN: LazyLock<Script> =
+    LazyLock::new(|| Script::compile(include_str!("lua/plain.lua"), constant));
+
+/// The script that does everything.
+pub(super) static CAREFUL: LazyLock<Script> = LazyLock::new(|| {
     const SOURCE: &str = concat!(
         include_str!("lua/head.lua"),
         include_str!("lua/records.lua"),

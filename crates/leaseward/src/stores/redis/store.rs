@@ -21,7 +21,7 @@ use crate::{
 
 /// How many batches may be under way at once: while the server works on one, the next is on its way and a third is being
 /// gathered.
-const LANES: usize = 4;
+const LANES: usize = 3;
 
 /// In strong mode one: whatever comes while a batch waits for replicas goes into the next, and that waits once for all of
 /// them. A second would share the same work among twice as many waits.

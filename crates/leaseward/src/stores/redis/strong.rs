@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     calls::{Called, Via},
-    client::Client,
+    client::{Client, Unsorted},
     config::{self, Address},
     error::{self, Code},
     node::{Link, Node, Wiring},
@@ -244,13 +244,17 @@ impl Client {
         line: Line,
     ) -> Vec<Answer> {
         let via = Via::Line { strong, line, waits: true };
-        let (parts, outcomes) = self.carry_out(batch, via).await;
+        // All of it by the careful script: what came back as odd would have to be waited for once more.
+        let parts = self.split(batch, 0..batch.len());
+        let outcomes = self.carry_out(batch, &parts, via).await;
         let acknowledged = strong.acknowledged(&outcomes).await;
         let links: Vec<_> = outcomes
             .iter()
             .map(|outcome| outcome.as_ref().ok().map(|called| called.link.clone()))
             .collect();
-        let mut answers = self.read_all(batch, &parts, outcomes);
+        let mut answers = Unsorted::of(batch);
+        self.read_all(batch, &parts, outcomes, &mut answers);
+        let mut answers = answers.sorted();
         let mut granted = Vec::new();
         for ((part, acknowledged), link) in parts.iter().zip(acknowledged).zip(links) {
             let counts = |place: &&usize| {
@@ -302,8 +306,11 @@ impl Client {
         // Over the same connection: should it break, the next one ends it before the token can ask again, so no release
         // is left that could still arrive and take a later lease away.
         let via = Via::Line { strong, line, waits: false };
-        let (parts, outcomes) = self.carry_out(&releases, via).await;
-        let answers = self.read_all(&releases, &parts, outcomes);
+        let parts = self.split(&releases, 0..releases.len());
+        let outcomes = self.carry_out(&releases, &parts, via).await;
+        let mut answers = Unsorted::of(&releases);
+        self.read_all(&releases, &parts, outcomes, &mut answers);
+        let answers = answers.sorted();
         let is_undone = |place: usize| {
             of.iter().zip(&answers).all(|(of, answer)| *of != place || answer.is_ok())
         };

@@ -6,10 +6,11 @@ use redis::Cmd;
 
 use super::{
     keys::{Keys, Slot},
-    script::SCRIPT,
+    plain,
+    script::{CAREFUL, PLAIN, Script},
 };
 use crate::{
-    Mode, Name, Token,
+    Mode, Name, Token, Value,
     store::{Ask, IfBusy, Operation},
 };
 
@@ -18,6 +19,24 @@ use crate::{
 pub(super) enum By {
     Hash,
     Text,
+}
+
+/// Which of the scripts a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Care {
+    /// What is usual; the rest comes back as odd. Whether they are many, and no name stands there twice.
+    Plain { is_distinct: bool },
+    /// Everything.
+    Careful,
+}
+
+impl Care {
+    fn script(self) -> &'static Script {
+        match self {
+            Self::Plain { .. } => &PLAIN,
+            Self::Careful => &CAREFUL,
+        }
+    }
 }
 
 /// What every call to a node carries.
@@ -35,6 +54,7 @@ pub(in crate::stores) struct Sender {
 pub(super) struct Call<'a> {
     keys: &'a Keys,
     slot: Slot,
+    care: Care,
     items: Vec<Item<'a>>,
 }
 
@@ -47,7 +67,14 @@ enum Item<'a> {
     Break(&'a Name, bool),
 }
 
-impl Item<'_> {
+impl<'a> Item<'a> {
+    fn operation(&self) -> Option<&'a Operation> {
+        match self {
+            Self::Operation(operation) => Some(operation),
+            Self::Look(_) | Self::Break(..) => None,
+        }
+    }
+
     fn names(&self) -> &[Name] {
         match self {
             Self::Operation(Operation::Ask(ask)) => &ask.names,
@@ -59,11 +86,18 @@ impl Item<'_> {
 
 impl<'a> Call<'a> {
     pub(super) fn new(keys: &'a Keys, slot: Slot) -> Self {
-        Self { keys, slot, items: Vec::new() }
+        Self { keys, slot, care: Care::Careful, items: Vec::new() }
     }
 
-    pub(super) fn operation(&mut self, operation: &'a Operation) {
-        self.items.push(Item::Operation(operation));
+    /// One that carries out operations, in this order.
+    pub(super) fn of(
+        keys: &'a Keys,
+        slot: Slot,
+        care: Care,
+        operations: impl Iterator<Item = &'a Operation>,
+    ) -> Self {
+        let items = operations.map(Item::Operation).collect();
+        Self { keys, slot, care, items }
     }
 
     pub(super) fn look(&mut self, name: &'a Name) {
@@ -81,8 +115,8 @@ impl<'a> Call<'a> {
         let count = 1 + names * self.keys.stride();
         let mut command = Cmd::with_capacity(count + self.items.len() * 4 + 7, names * 128 + 256);
         match by {
-            By::Hash => command.arg("EVALSHA").arg(&SCRIPT.hash),
-            By::Text => command.arg("EVAL").arg(&SCRIPT.text),
+            By::Hash => command.arg("EVALSHA").arg(&self.care.script().hash),
+            By::Text => command.arg("EVAL").arg(&self.care.script().text),
         };
         command.arg(count).arg(self.keys.fence_key(self.slot));
         let mut scratch = String::new();
@@ -90,6 +124,12 @@ impl<'a> Call<'a> {
             self.keys.declare(name, &side, &mut command, &mut scratch);
         }
         command.arg(&side).arg(&*sender.client).arg(sender.handover).arg(self.keys.stride());
+        if let Care::Plain { is_distinct } = self.care {
+            let operations = self.items.iter().filter_map(Item::operation);
+            command.arg(plain::outline(operations.clone(), is_distinct));
+            plain::write(operations, &mut command, &mut scratch);
+            return command;
+        }
         for item in &self.items {
             match item {
                 Item::Operation(operation) => write(operation, &mut command, &mut scratch),
@@ -127,10 +167,7 @@ fn write_ask(ask: &Ask, command: &mut Cmd, scratch: &mut String) {
         (false, IfBusy::Queue, false) => "Q",
     });
     command.arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
-    match &ask.value {
-        None => command.arg(""),
-        Some(value) => command.arg(prefixed(value.as_bytes())),
-    };
+    write_value(ask.value.as_ref(), command);
     if several || !is_plain {
         let (mode, capacity) = match ask.mode {
             Mode::Exclusive => ("x", 0),
@@ -144,8 +181,16 @@ fn write_ask(ask: &Ask, command: &mut Cmd, scratch: &mut String) {
     }
 }
 
+/// What is shown of a lease to whoever looks.
+pub(super) fn write_value(value: Option<&Value>, command: &mut Cmd) {
+    match value {
+        None => command.arg(""),
+        Some(value) => command.arg(prefixed(value.as_bytes())),
+    };
+}
+
 /// A token's text, without a memory block of its own.
-fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
+pub(super) fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
     scratch.clear();
     token.reveal_into(scratch);
     scratch
@@ -157,6 +202,6 @@ fn prefixed(value: &[u8]) -> Vec<u8> {
 }
 
 /// Rounded up: a lease never ends before its time.
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }

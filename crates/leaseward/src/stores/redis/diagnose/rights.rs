@@ -197,21 +197,26 @@ fn not_checked(why: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::script::SCRIPT, *};
+    use super::{
+        super::super::script::{CAREFUL, PLAIN},
+        *,
+    };
     use crate::store::StoreUrl;
 
     #[test]
-    fn everything_the_script_does_is_asked_for() {
+    fn everything_the_scripts_do_is_asked_for() {
         let url = StoreUrl::parse("redis:").expect("a URL");
         let config = Config::from_url(&url).expect("good");
         let wanted = wanted(&Keys::new("lock:".into(), false), &config);
-        let mut many = 0;
-        for part in SCRIPT.text.split("call('").skip(1) {
-            let command = part.split('\'').next().unwrap_or_default();
-            let is_known = wanted.iter().any(|wanted| wanted.words[0] == command);
-            assert!(is_known, "`{command}` is missing here, and in docs/stores/redis.md");
-            many += 1;
+        for (script, calls) in [(&CAREFUL, "call('"), (&PLAIN, "try('")] {
+            let mut many = 0;
+            for part in script.text.split(calls).skip(1) {
+                let command = part.split('\'').next().unwrap_or_default();
+                let is_known = wanted.iter().any(|wanted| wanted.words[0] == command);
+                assert!(is_known, "`{command}` is missing here, and in docs/stores/redis.md");
+                many += 1;
+            }
+            assert!(many > 20, "the script is not read: {many}");
         }
-        assert!(many > 20, "the script is not read: {many}");
     }
 }

@@ -1,0 +1,318 @@
+-- What runs all the time: asks, renewals, releases and hand-overs of exclusive leases about which there is nothing unusual.
+-- What is unusual is answered with ODD, unchanged, and goes to the careful script (the other files), which does the same
+-- and more; `head.lua` says what stands in which key. What costs are the calls to the server, most of all while its caches
+-- are cold: so there are as few as can be, and each does as much as it can.
+--
+-- KEYS       as in the careful script, one lock key for each operation
+-- ARGV[1..4] as in the careful script; leases are handed over, so `never` does not come here
+-- ARGV[5]    a|r if it is one ask or one release; '1' if they are many, and no name stands there twice: then operations of
+--            one kind are looked at, and freed, all at once, and one that is odd is odd by itself; else '0'
+-- ARGV[6..]  runs of operations of one kind: a letter, how many, what they have in common, then their tokens
+--            a|q many ttl_ms value count: as in `operations.lua`, with count fences each | n many ttl_ms | r many
+--
+-- Answers only what is not plain, in any order: the number of the operation, a code, its fields. Asks whose fences follow
+-- each other are answered together, at the first of them. What is not answered was renewed, with nobody waiting, or
+-- released. Where one is answered twice, the later counts.
+--
+-- Nothing here raises an error, which would leave all operations without an answer: what may fail is tried, and what was
+-- refused before it changed anything is odd.
+local argv, names, try, side = ARGV, KEYS, redis.pcall, ARGV[1]
+-- The clock and the newest fence, once they were read.
+local now, now_text, last
+-- What is known of one name without looking: its key, owner, record, the time it has left, and how many wait.
+local known, owner, record, left, waiting
+
+-- One operation by itself, of the most usual: without the functions below, which every call would have to make anew.
+if argv[5] == 'r' then
+  local key = names[2]
+  local h = side .. 'h:' .. key
+  local pair = try('MGET', key, h)
+  owner, record = pair[1], pair[2]
+  if owner == argv[8] and record and string.byte(record) == 115 and type(try('DEL', key, h)) == 'number' then
+    return {}
+  end
+  known = key
+elseif argv[5] == 'a' and argv[10] == '1' and try('EXISTS', names[2], side .. 'h:' .. names[2], side .. 'q:' .. names[2]) == 0 then
+  local key, token, ttl, time = names[2], argv[11], argv[8], redis.call('TIME')
+  local micros = string.format('%s%06d', time[1], time[2])
+  local before = try('SET', names[1], micros, 'GET')
+  if not before or type(before) == 'string' and #before == #micros and before < micros then
+    if not try('SET', key, token, 'PX', ttl, 'GET') then
+      local h = side .. 'h:' .. key
+      if not try('SET', h, 's' .. ttl .. ' ' .. micros .. ' 1 0 ' .. micros .. ' ' .. token .. '\n' .. argv[9], 'PX', ttl, 'GET') then
+        return { 1, @RUN, 1, tonumber(micros) }
+      end
+      try('DEL', key)
+    end
+  elseif type(before) == 'string' then
+    -- Nearly never: the clock is behind, or this is no fence.
+    try('SET', names[1], before)
+  end
+end
+
+local stride, is_distinct, out, n, at, k, number = tonumber(argv[4]), argv[5] ~= '0', {}, 0, 6, 2, 0
+-- How many places were given; whether one was odd, and all behind it come later, so that they keep their order.
+local places, is_over = 0, false
+
+-- Microseconds as text, in halves: `head.lua` says why.
+local function text(micros)
+  local low = micros % 10000000
+  return string.format('%d%07d', (micros - low) / 10000000, low)
+end
+
+local function read_clock()
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+  now_text = text(now)
+end
+
+-- Reserves fences: above all given out before, and not below the clock. Nothing if they are refused.
+local function reserve(count)
+  if not now then
+    read_clock()
+  end
+  local first = last and last >= now and last + 1 or now
+  local before = try('SET', names[1], text(first + count - 1), 'GET')
+  if type(before) == 'table' then
+    return
+  end
+  if not last then
+    local newest = tonumber(before or 0)
+    if not newest or newest >= first then
+      -- Nearly never: the clock is behind, or this is no fence.
+      try('SET', names[1], newest and text(newest + count) or before)
+      if not newest then
+        return
+      end
+      first = newest + 1
+    end
+  end
+  last = first + count - 1
+  return first
+end
+
+while argv[at] do
+  local letter, many, keys = argv[at], tonumber(argv[at + 1]), nil
+  at = at + 2
+  if letter == 'a' or letter == 'q' then
+    local ttl, value, count = argv[at], argv[at + 1], argv[at + 2]
+    local first
+    at = at + 3
+    if is_distinct and many > 1 then
+      keys = {}
+      local m = 0
+      for i = k, k + (many - 1) * stride, stride do
+        local key = names[i]
+        keys[m + 1], keys[m + 2], keys[m + 3] = key, side .. 'h:' .. key, side .. 'q:' .. key
+        m = m + 3
+      end
+      first = try('EXISTS', unpack(keys)) == 0 and reserve(many * count)
+    end
+    if first then
+      out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number + 1, @RUN, many, first
+      n, k = n + 4, k + many * stride
+      local head, middle, tail, m = 's' .. ttl .. ' ', ' ' .. count .. ' 0 ' .. now_text .. ' ', '\n' .. value, 1
+      for i = at, at + many - 1 do
+        local token, key = argv[i], keys[m]
+        number = number + 1
+        -- Asking for the value before, which is none, is cheaper than being answered that it is all right.
+        local refused = try('SET', key, token, 'PX', ttl, 'GET')
+        if not refused then
+          refused = try('SET', keys[m + 1], head .. text(first) .. middle .. token .. tail, 'PX', ttl, 'GET')
+          if refused then
+            try('DEL', key)
+          end
+        end
+        if refused then
+          out[n + 1], out[n + 2] = number, @ODD
+          n = n + 2
+        end
+        first, m = first + count, m + 3
+      end
+      at, many = at + many, 0
+    end
+    for _ = 1, many do
+      local key, token = names[k], argv[at]
+      local h, q, is_odd, is_free = side .. 'h:' .. key, side .. 'q:' .. key, true, false
+      k, at, number = k + stride, at + 1, number + 1
+      if known ~= key and not is_over then
+        known = nil
+        is_free = is_distinct and try('EXISTS', key, h, q) == 0
+        if not is_free then
+          local pair = try('MGET', key, h)
+          owner, record, waiting = pair[1], pair[2], nil
+          if owner and record then
+            known, left = key, try('PTTL', key)
+          else
+            is_free = not is_distinct and try('EXISTS', key, h, q) == 0
+          end
+        end
+      end
+      if is_free then
+        local fence = reserve(tonumber(count))
+        if fence and not try('SET', key, token, 'PX', ttl, 'GET') then
+          is_odd = try('SET', h, 's' .. ttl .. ' ' .. text(fence) .. ' ' .. count .. ' 0 ' .. now_text .. ' ' .. token .. '\n'
+            .. value, 'PX', ttl, 'GET')
+          if is_odd then
+            try('DEL', key)
+          else
+            out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number, @RUN, 1, fence
+            n = n + 4
+          end
+        end
+      elseif known == key and owner ~= token and type(left) == 'number' and left >= 0 then
+        -- Held by one of ours, by all appearances.
+        local held, delay, holder = string.match(record, '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+        if holder == owner and letter == 'a' and held == 's' then
+          out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8] =
+            number, @BUSY, 0, string.sub(owner, 34), 'x', 0, left, left > 1 and left or 1
+          n, is_odd = n + 8, false
+        elseif holder == owner and letter == 'q' then
+          if not now then
+            read_clock()
+          end
+          if not last then
+            local newest = try('GET', names[1])
+            last = type(newest) ~= 'table' and tonumber(newest or 0)
+          end
+          waiting = waiting or try('ZCARD', q)
+          -- Refused if it has a place already.
+          if last and try('ZADD', q, 'NX', text(now + places + 1), token) == 1 then
+            places = places + 1
+            local length, p = tonumber(ttl), side .. 'p:' .. key
+            if length > @HANDED_MAX_MS then
+              length = @HANDED_MAX_MS
+            end
+            if held == 's' then
+              try('SETRANGE', h, '0', 'd')
+              record = 'd' .. string.sub(record, 2)
+            end
+            try('HSET', p, token, 'x 0 ' .. ttl .. ' ' .. count .. ' 0 ' .. now_text .. ' ' .. text(now + length * 1000) .. ' '
+              .. argv[2] .. '\n' .. value)
+            -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
+            if waiting == 0 or now % 8 == 0 then
+              try('PEXPIRE', q, '@QUEUE_MS')
+              try('PEXPIRE', p, '@QUEUE_MS')
+            end
+            out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8], out[n + 9] =
+              number, @QUEUED, last, waiting, string.sub(owner, 34), 'x', 0, left, held == 'k' and left or left + delay
+            n, waiting, is_odd = n + 9, waiting + 1, false
+          end
+        end
+      end
+      if is_odd then
+        is_over, known = not is_distinct, nil
+        out[n + 1], out[n + 2] = number, @ODD
+        n = n + 2
+      end
+    end
+  else
+    local ttl, start, values, gone, g
+    if letter == 'n' then
+      ttl = argv[at]
+      start = 's' .. ttl .. ' '
+      at = at + 1
+    end
+    if is_distinct and many > 1 then
+      keys, gone, g = {}, {}, 0
+      local m = 0
+      for i = k, k + (many - 1) * stride, stride do
+        local key = names[i]
+        keys[m + 1], keys[m + 2] = key, side .. 'h:' .. key
+        m = m + 2
+      end
+      values = try('MGET', unpack(keys))
+    end
+    for i = 1, many do
+      local key, token, h, is_odd = names[k], argv[at], nil, true
+      k, at, number = k + stride, at + 1, number + 1
+      if values then
+        h, owner, record, waiting = keys[i * 2], values[i * 2 - 1], values[i * 2], nil
+      elseif is_over then
+        owner = nil
+      else
+        h = side .. 'h:' .. key
+        if known ~= key then
+          local pair = try('MGET', key, h)
+          owner, record, waiting = pair[1], pair[2], nil
+        end
+      end
+      known = nil
+      if owner == token and record then
+        if ttl then
+          -- Both are written whatever comes of it: what waits for replicas waits for a write.
+          if string.sub(record, 1, #start) == start and try('PEXPIRE', key, ttl) == 1 then
+            try('PEXPIRE', h, ttl)
+            is_odd = false
+          end
+        else
+          local held, q, to = string.byte(record), nil, nil
+          if held == 100 then
+            q = side .. 'q:' .. key
+            to = try('ZRANGE', q, '0', '0')
+            if not to[1] and not to.err then
+              held = 115
+            end
+          end
+          if held == 115 then
+            if values then
+              gone[g + 1], gone[g + 2] = key, h
+              g, is_odd = g + 2, false
+            else
+              is_odd = type(try('DEL', key, h)) == 'table'
+            end
+          elseif held == 100 and to[1] then
+            -- To the first in the queue, unless that one is dead or wants something else, or a client of another library has
+            -- been seen, who must get its chance.
+            local p = side .. 'p:' .. key
+            local notes = try('HMGET', p, to[1], '!f')
+            local mode, given, count, delay, expires, client, value, first
+            if notes[1] and not (notes[2] and argv[3] == 'auto') then
+              mode, given, count, delay, expires, client, value =
+                string.match(notes[1], '^(%a) %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+            end
+            if mode == 'x' then
+              if not now then
+                read_clock()
+              end
+              first = tonumber(expires) > now and reserve(tonumber(count))
+            end
+            if first then
+              waiting = (waiting or try('ZCARD', q)) - 1
+              local fence, start = text(first), ((waiting > 0 or delay ~= '0') and 'd' or 's') .. given
+              left = tonumber(given)
+              if left > @HANDED_MAX_MS then
+                left, given = @HANDED_MAX_MS, '@HANDED_MAX_MS'
+              end
+              known, owner = key, to[1]
+              record = start .. ' ' .. fence .. ' ' .. count .. ' ' .. delay .. ' ' .. now_text .. ' ' .. owner .. '\n' .. value
+              try('SET', key, owner, 'PX', given, 'GET')
+              try('SET', h, record, 'PX', delay == '0' and given or given + delay, 'GET')
+              try('ZREM', q, owner)
+              if waiting == 0 then
+                try('DEL', p)
+              else
+                try('HDEL', p, owner)
+              end
+              try('PUBLISH', 'leaseward:c:' .. client,
+                'G ' .. fence .. ' ' .. count .. ' ' .. given .. ' -1 ' .. waiting .. ' ' .. owner .. '\n' .. key)
+              is_odd = false
+            end
+          end
+        end
+      end
+      if is_odd then
+        is_over = not is_distinct
+        out[n + 1], out[n + 2] = number, @ODD
+        n = n + 2
+      end
+    end
+    if gone and g > 0 and type(try('DEL', unpack(gone))) == 'table' then
+      for i = number - many + 1, number do
+        out[n + 1], out[n + 2] = i, @ODD
+        n = n + 2
+      end
+    end
+  end
+end
+return out
