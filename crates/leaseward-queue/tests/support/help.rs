@@ -81,6 +81,11 @@ impl Place {
         self.clone()
     }
 
+    /// Another place like it.
+    pub(crate) fn another(&self) -> Self {
+        if self.is_file { Self::sqlite() } else { Self::postgres() }
+    }
+
     /// What stands before the names of tables.
     pub(crate) fn prefix(&self) -> &'static str {
         if self.is_file { "lq_" } else { "leaseward_queue." }

@@ -95,8 +95,8 @@ impl Backend for Postgres {
         Box::pin(async move { self.queue_no(&name).await })
     }
 
-    fn push(&self, session: i64, jobs: Vec<Row>) -> Answer<'_, Pushes> {
-        Box::pin(async move { self.push_rows(session, &jobs).await })
+    fn push(&self, session: i64, jobs: Vec<Row>, tells: bool) -> Answer<'_, Pushes> {
+        Box::pin(async move { self.push_rows(session, &jobs, tells).await })
     }
 
     fn turn(&self, turn: Turn) -> Answer<'_, Turned> {
