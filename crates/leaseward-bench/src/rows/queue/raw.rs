@@ -149,7 +149,9 @@ async fn together(client: Client, callers: u32, jobs: u32) -> Result<Vec<f64>, S
         while waiting.recv_many(&mut batch, 1_000).await > 0 {
             let bodies = vec![BODY; batch.len()];
             client.execute(&statement, &[&bodies]).await.map_err(text)?;
-            batch.drain(..).for_each(|caller| drop(caller.send(())));
+            for caller in batch.drain(..) {
+                let _ = caller.send(());
+            }
             // Those who were answered come back before the next statement leaves.
             tokio::task::yield_now().await;
         }
