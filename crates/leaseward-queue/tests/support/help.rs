@@ -106,7 +106,7 @@ impl Place {
         conn
     }
 
-    async fn tokio_postgres(&self) -> tokio_postgres::Client {
+    pub(crate) async fn tokio_postgres(&self) -> tokio_postgres::Client {
         let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls)
             .await
             .expect("the server can be reached");
