@@ -1,4 +1,5 @@
-//! Waking: those in this process directly, those in others after the commit, coalesced, and only if somebody sleeps.
+//! Waking: those in this process directly, those in others only if somebody sleeps: by the commit itself if nobody was told a
+//! moment ago, else soon after it, together.
 
 use std::{
     fmt,

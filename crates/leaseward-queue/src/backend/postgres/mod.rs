@@ -4,7 +4,7 @@
 //!   ever updated. A claim deletes the rows and writes one lease for all of them; a completion deletes the lease.
 //! - Claimers remember how far they have come, so that rows deleted long ago are not walked over again and again.
 //! - Everything is one call of one function, so it works behind PgBouncer in transaction mode.
-//! - Who sleeps says so in its session's row; only then is anybody notified, after the commit.
+//! - Who sleeps says so in its session's row; only then is anybody notified, by the commit or soon after it.
 
 mod keep;
 mod listen;
