@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 /// How many of a job's failures are kept: the last ones.
 const FAILURES_MAX: usize = 10;
 
+/// What an ordinary body has besides its payload: names, and a time.
+const USUAL_BYTES: usize = 32;
+
 /// A message longer than this is cut.
 const MESSAGE_MAX_BYTES: usize = 2_000;
 
@@ -62,7 +65,9 @@ fn is_zero(number: &u32) -> bool {
 
 impl Body {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("BUG: a body can always be written")
+        let mut out = Vec::with_capacity(self.payload.get().len() + USUAL_BYTES);
+        serde_json::to_writer(&mut out, self).expect("BUG: a body can always be written");
+        out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {

@@ -27,6 +27,10 @@ const WAITING_MAX: usize = 10_000;
 /// Told when a job is due sooner than this: whoever promotes looks every second anyway.
 const SOON_US: i64 = 2_000_000;
 
+/// How often those who were just answered are let go on before the next batch leaves. They may push again at once, and then
+/// all of them travel together; else the first one back would travel alone, and all others wait for it.
+const LET_GO: usize = 4;
+
 type Reply = oneshot::Sender<Result<(JobId, bool), Error>>;
 
 #[derive(Debug, Default)]
@@ -50,10 +54,20 @@ impl Pusher {
 }
 
 async fn carry(inner: Weak<Inner>, mut waiting: mpsc::Receiver<(Row, Reply)>) {
-    let mut batch = Vec::new();
-    while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
+    let (mut batch, mut answered) = (Vec::new(), 0);
+    loop {
+        for _ in 0..LET_GO {
+            if waiting.len() >= answered {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        if waiting.recv_many(&mut batch, BATCH_MAX).await == 0 {
+            return;
+        }
         let Some(inner) = inner.upgrade() else { return };
         let (rows, replies): (Vec<_>, Vec<_>) = batch.drain(..).unzip();
+        answered = replies.len();
         match inner.push_together(rows).await {
             // Whoever has gone does not want to know.
             Ok(pushed) => {
@@ -77,12 +91,14 @@ pub(crate) async fn push(
     let has_later = rows.iter().any(|row| row.due_us != 0);
     let (rows, twins) = without_twins(rows);
     let slots: Vec<i64> = rows.iter().filter(|row| row.due_us == 0).map(|row| row.slot).collect();
-    let pushes = backend.push(session, rows).await?;
+    // At most so often: a commit that tells others waits for all others that do.
+    let tells = !slots.is_empty() && bells.may_tell_now();
+    let pushes = backend.push(session, rows, tells).await?;
     let mut queues: Vec<i32> = slots.into_iter().map(|slot| JobId::new(slot).queue()).collect();
     queues.dedup();
     for queue in queues {
         bells.ring(queue);
-        if pushes.others_sleep {
+        if pushes.others_sleep && !tells {
             bells.tell(Told::Work(queue));
         }
     }

@@ -115,9 +115,20 @@ impl Queue {
         &self,
         jobs: impl IntoIterator<Item = NewJob>,
     ) -> Result<Vec<Pushed>, Error> {
-        let mut rows = Vec::new();
+        let jobs = jobs.into_iter();
+        let mut rows = Vec::with_capacity(jobs.size_hint().0);
+        let (mut known, now) = (None::<(String, i32)>, wall_us());
         for job in jobs {
-            rows.push(self.row(job).await?);
+            // Most often all are of one queue.
+            let number = match &known {
+                Some((name, number)) if name == job.queue() => *number,
+                _ => {
+                    let number = self.inner.number(job.queue()).await?;
+                    known = Some((job.queue().to_owned(), number));
+                    number
+                }
+            };
+            rows.push(job.row(number, now, self.trace())?);
         }
         if rows.is_empty() {
             return Ok(Vec::new());
@@ -137,8 +148,12 @@ impl Queue {
     /// The row of a job.
     pub(crate) async fn row(&self, job: NewJob) -> Result<backend::Row, Error> {
         let number = self.inner.number(job.queue()).await?;
-        let trace = self.inner.builder.trace.as_ref().and_then(|source| source());
-        job.row(number, wall_us(), trace)
+        job.row(number, wall_us(), self.trace())
+    }
+
+    /// The trace in which a job is pushed that does not name one itself.
+    fn trace(&self) -> Option<String> {
+        self.inner.builder.trace.as_ref().and_then(|source| source())
     }
 
     /// Closes connections. Workers are to be ended before; what is asked afterwards fails.

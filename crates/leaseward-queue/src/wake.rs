@@ -1,9 +1,10 @@
-//! Waking: those in this process directly, those in others after the commit, coalesced, and only if somebody sleeps.
+//! Waking: those in this process directly, those in others only if somebody sleeps: by the commit itself if nobody was told a
+//! moment ago, else soon after it, together.
 
 use std::{
     fmt,
     sync::{Arc, OnceLock, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -28,6 +29,8 @@ pub(crate) struct Bells {
     later: Notify,
     cancelled: Notify,
     teller: OnceLock<mpsc::UnboundedSender<Told>>,
+    /// When others were last told.
+    told_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl fmt::Debug for Bells {
@@ -44,6 +47,7 @@ impl Bells {
             later: Notify::new(),
             cancelled: Notify::new(),
             teller: OnceLock::new(),
+            told_at: Arc::default(),
         }
     }
 
@@ -98,11 +102,21 @@ impl Bells {
         }
         let teller = self.teller.get_or_init(|| {
             let (sender, receiver) = mpsc::unbounded_channel();
-            tokio::spawn(carry(self.backend.clone(), receiver));
+            tokio::spawn(carry(self.backend.clone(), self.told_at.clone(), receiver));
             sender
         });
         // It ends with the runtime, and then there is nobody to tell.
         let _ = teller.send(what);
+    }
+
+    /// Whether others may be told now and not only soon. If so it is taken for done: who asks tells them.
+    pub(crate) fn may_tell_now(&self) -> bool {
+        let (mut told_at, now) = (self.told_at.lock(), Instant::now());
+        let is_long_ago = told_at.is_none_or(|at| now.duration_since(at) >= SPACING);
+        if is_long_ago {
+            *told_at = Some(now);
+        }
+        is_long_ago
     }
 
     /// Takes what others tell.
@@ -120,9 +134,24 @@ impl Bells {
     }
 }
 
-async fn carry(backend: Arc<dyn Backend>, mut waiting: mpsc::UnboundedReceiver<Told>) {
+async fn carry(
+    backend: Arc<dyn Backend>,
+    told_at: Arc<Mutex<Option<Instant>>>,
+    mut waiting: mpsc::UnboundedReceiver<Told>,
+) {
     let mut batch = Vec::new();
     while waiting.recv_many(&mut batch, TOGETHER_MAX).await > 0 {
+        // What is to be told until then is told together.
+        let last = *told_at.lock();
+        if let Some(at) = last {
+            tokio::time::sleep(SPACING.saturating_sub(at.elapsed())).await;
+            while batch.len() < TOGETHER_MAX
+                && let Ok(told) = waiting.try_recv()
+            {
+                batch.push(told);
+            }
+        }
+        *told_at.lock() = Some(Instant::now());
         let mut words: Vec<Told> = Vec::new();
         for told in batch.drain(..) {
             if !words.contains(&told) {
@@ -132,6 +161,5 @@ async fn carry(backend: Arc<dyn Backend>, mut waiting: mpsc::UnboundedReceiver<T
         if let Err(error) = backend.tell(words).await {
             tracing::debug!(error = %error, "others were not told; they look every second");
         }
-        tokio::time::sleep(SPACING).await;
     }
 }

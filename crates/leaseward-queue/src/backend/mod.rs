@@ -246,7 +246,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     fn locks_url(&self) -> &str;
     /// The number of a queue, which is made if it is not there.
     fn queue(&self, name: String) -> Answer<'_, i32>;
-    fn push(&self, session: i64, jobs: Vec<Row>) -> Answer<'_, Pushes>;
+    /// With `tells`, others that sleep are told at the commit of what they can begin now, where that can be.
+    fn push(&self, session: i64, jobs: Vec<Row>, tells: bool) -> Answer<'_, Pushes>;
     /// Not cancel safe: it may be carried out. What was settled twice is not `ours` the second time.
     fn turn(&self, turn: Turn) -> Answer<'_, Turned>;
     fn begin(&self, session: i64, who: String, ttl_us: i64) -> Answer<'_, ()>;

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub(super) struct Outcome {
     pub(super) life: Arc<Life>,
     pub(super) ending: Ending,
     pub(super) in_transaction: bool,
+    /// How long it ran, if it did.
+    pub(super) ran: Option<Duration>,
     /// Whether it may have been written down already.
     pub(super) is_doubtful: bool,
 }

@@ -75,6 +75,8 @@ impl Policy {
         }
         let pause = match failure.again {
             Again::After(pause) => pause,
+            // Most often it was not the job: it has waited long enough for its worker to be taken for dead.
+            Again::ByPolicy if alone && body.failures == 1 => Duration::ZERO,
             Again::ByPolicy | Again::Never => self.backoff.pause(body.failures, chance.random),
         };
         (EventKind::Failed, Fate::Retry { body: body.encode(), after_us: micros(pause), alone })
@@ -126,6 +128,16 @@ mod tests {
         assert!(matches!(fate, Fate::Retry { after_us: 7_000_000, alone: true, .. }), "{fate:?}");
         let (kind, _) = policy.failed(body(None), Fence::new(1), &wait.fatal(), false, CHANCE);
         assert_eq!(kind, EventKind::Dead);
+    }
+
+    #[test]
+    fn the_first_time_that_a_worker_vanishes_its_job_waits_no_longer() {
+        let (policy, failure) = (Policy::default(), Failure::new("its worker vanished"));
+        let (_, fate) = policy.failed(body(None), Fence::new(1), &failure, true, CHANCE);
+        let Fate::Retry { after_us: 0, alone: true, body } = fate else { panic!("{fate:?}") };
+        let again = Body::decode(&body).expect("its own");
+        let (_, fate) = policy.failed(again, Fence::new(2), &failure, true, CHANCE);
+        assert!(matches!(fate, Fate::Retry { after_us: 2_000_000, .. }), "{fate:?}");
     }
 
     #[test]

@@ -18,7 +18,8 @@ impl Pump {
     /// Looks for what nobody tells of.
     pub(super) async fn look(&mut self) {
         // Jittered, so that processes that began together do not look together.
-        self.look_at = Instant::now() + self.poll.mul_f64(0.75 + 0.5 * rand::random::<f64>());
+        self.looked_at = Instant::now();
+        self.look_at = self.looked_at + self.poll.mul_f64(0.75 + 0.5 * rand::random::<f64>());
         self.hopeful = true;
         if self.suspect.is_none() {
             self.claim_alone().await;

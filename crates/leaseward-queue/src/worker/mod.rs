@@ -9,6 +9,7 @@ mod buffer;
 mod context;
 mod fate;
 mod look;
+mod pace;
 mod pump;
 mod runner;
 

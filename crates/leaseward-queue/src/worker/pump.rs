@@ -11,6 +11,7 @@ use leaseward::{Error, ErrorKind, Fence};
 use super::{
     Worker,
     buffer::{Item, Next, Outcome, Shared},
+    pace::Pace,
 };
 use crate::{
     backend::{Claim, Ending, Fate, Found, Lease, Settle, Told, Turn, Turned},
@@ -37,6 +38,10 @@ const DRAINED_EVERY: Duration = Duration::from_millis(100);
 /// How often a worker that is to end tries to write down what it has, while the database is not reached.
 const LAST_TRIES: u32 = 20;
 
+/// Between two looks for what nobody tells of, if somebody told of something that others had by then, or that is not to be
+/// had by a claim like any other.
+const LOOK_SPACING: Duration = Duration::from_millis(200);
+
 /// Before it is tried again to write down what a transaction of the user's is still at work on.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -52,12 +57,15 @@ pub(super) struct Pump {
     held: Vec<Outcome>,
     /// Whether there may be something to claim.
     pub(super) hopeful: bool,
+    /// Whether somebody said so since the last claim.
+    is_hinted: bool,
     /// When to look for what nobody tells of, however busy it is.
     pub(super) look_at: Instant,
+    pub(super) looked_at: Instant,
     /// The lease of a job that may have killed its worker, while it runs: one at a time, so that only those die with it
     /// that have never been suspected.
     pub(super) suspect: Option<(i64, i64)>,
-    finished_last: usize,
+    pace: Pace,
     prefetch: usize,
     pub(super) poll: Duration,
     grace: Duration,
@@ -93,9 +101,11 @@ impl Pump {
             leases: HashMap::new(),
             held: Vec::new(),
             hopeful: true,
+            is_hinted: false,
             look_at: Instant::now(),
+            looked_at: Instant::now(),
             suspect: None,
-            finished_last: 0,
+            pace: Pace::new(Instant::now()),
             prefetch: worker.prefetch,
             poll: worker.poll,
             grace: worker.grace,
@@ -118,7 +128,9 @@ impl Pump {
             if self.look_at <= Instant::now() && abandon_at.is_none() {
                 self.look().await;
             }
-            self.hopeful |= self.shared.take_hint();
+            if self.shared.take_hint() {
+                (self.hopeful, self.is_hinted) = (true, true);
+            }
             let mut outcomes = std::mem::take(&mut self.held);
             outcomes.extend(self.shared.take_outcomes());
             match self.step(!outcomes.is_empty()) {
@@ -135,8 +147,9 @@ impl Pump {
 
     /// How much more can be used soon: what is free now, and what will be by the time that an answer comes.
     fn room(&self) -> usize {
-        let ahead = (2 * self.finished_last).min(self.prefetch);
-        (self.shared.concurrency + ahead).saturating_sub(self.shared.held())
+        let concurrency = self.shared.concurrency;
+        let ahead = self.pace.ahead(Instant::now(), concurrency).min(self.prefetch);
+        (concurrency + ahead).saturating_sub(self.shared.held())
     }
 
     fn step(&self, has_outcomes: bool) -> Step {
@@ -211,6 +224,7 @@ impl Pump {
                     noted: false,
                 },
                 in_transaction: false,
+                ran: None,
                 is_doubtful: false,
             });
         }
@@ -249,9 +263,12 @@ impl Pump {
             count,
             alone: false,
         });
+        let begin = Instant::now();
         let answer = self.ask(&life, Turn { session: life.id, settle, claim }).await;
         match answer {
             Ok(turned) => {
+                let runs = now.iter().filter_map(|outcome| outcome.ran);
+                self.pace.turned(Instant::now(), begin.elapsed(), runs);
                 let is_busy = !turned.busy.is_empty();
                 self.turned(&life, now, turned, claim);
                 if is_busy {
@@ -292,7 +309,6 @@ impl Pump {
         claim: Option<Claim>,
     ) {
         (self.bound, self.failures) = (RETRY_FIRST, 0);
-        self.finished_last = outcomes.len();
         for outcome in outcomes {
             let token = outcome.ending.token;
             if turned.busy.contains(&token) {
@@ -312,6 +328,10 @@ impl Pump {
         let Some(claim) = claim else { return };
         let taken = turned.lease.as_ref().map_or(0, |lease| lease.jobs.len());
         let is_short = taken < claim.count as usize;
+        // It may have been said of a job that may have killed its worker.
+        if std::mem::take(&mut self.is_hinted) && taken == 0 {
+            self.look_at = self.look_at.min(self.looked_at + LOOK_SPACING);
+        }
         self.hopeful = match turned.found {
             Found::All => !is_short,
             Found::Aside => true,
@@ -376,6 +396,7 @@ impl Pump {
                         life: life.clone(),
                         ending,
                         in_transaction: false,
+                        ran: None,
                         is_doubtful: false,
                     });
                 }

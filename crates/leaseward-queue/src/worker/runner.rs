@@ -182,6 +182,7 @@ where
                 noted: inner.noted.load(Ordering::Acquire),
             },
             in_transaction: inner.in_transaction.load(Ordering::Acquire),
+            ran: Some(run),
             is_doubtful: false,
         })
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leaseward_queue::{Failure, NewJob, Queue, Worker};
 use leaseward_testkit::{Postgres, Proxy};
 
-use crate::help::{Background, Place, Seen, done};
+use crate::help::{Background, Place, Seen, done, until};
 
 /// A server, and a queue behind a proxy; nobody listens through it.
 async fn behind_a_proxy(name: &str) -> (Postgres, Proxy, Queue, Place) {
@@ -140,4 +140,36 @@ async fn a_connection_cut_between_claim_and_completion_delays_it() {
     done(&direct, "cut", 50).await;
     let summary = worker.end().await;
     assert_eq!((begun.count(), summary.done, summary.lost), (50, 50, 0), "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_completion_sent_again_while_the_first_is_at_work_counts_once() {
+    let place = Place::postgres();
+    let queue = place.client().await;
+    queue.push(NewJob::new("again", &1)).await.expect("pushed");
+    place
+        .sql(
+            "INSERT INTO leaseward_queue.lease (token, session, queue, since, ids, bodies) \
+              VALUES (5, 7, 1, 0, '{11,12}', '{\"\",\"\"}')",
+        )
+        .await;
+    let finish = "SELECT * FROM leaseward_queue.finish(7, '{}', '{}', '{5}', '{11}')";
+    let first = place.tokio_postgres().await;
+    first.batch_execute(&format!("BEGIN; {finish}")).await.expect("carried out");
+    let second = tokio::spawn({
+        let client = place.tokio_postgres().await;
+        async move { client.batch_execute(finish).await }
+    });
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND wait_event_type = 'Lock'";
+    until("the second waits for the first", || async {
+        (place.sql(waiting).await != "0").then_some(())
+    })
+    .await;
+    first.batch_execute("COMMIT").await.expect("committed");
+    second.await.expect("no panic").expect("carried out");
+    let counted = "SELECT sum(done)::bigint FROM leaseward_queue.tally";
+    assert_eq!(place.sql(counted).await, "1");
+    let noted = "SELECT cardinality(done)::bigint FROM leaseward_queue.lease";
+    assert_eq!(place.sql(noted).await, "1");
 }

@@ -9,4 +9,5 @@ mod clocks;
 mod help;
 mod killed;
 mod migrations;
+mod quiet;
 mod restarts;

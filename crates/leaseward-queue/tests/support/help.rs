@@ -81,6 +81,11 @@ impl Place {
         self.clone()
     }
 
+    /// Another place like it.
+    pub(crate) fn another(&self) -> Self {
+        if self.is_file { Self::sqlite() } else { Self::postgres() }
+    }
+
     /// What stands before the names of tables.
     pub(crate) fn prefix(&self) -> &'static str {
         if self.is_file { "lq_" } else { "leaseward_queue." }
@@ -101,7 +106,7 @@ impl Place {
         conn
     }
 
-    async fn tokio_postgres(&self) -> tokio_postgres::Client {
+    pub(crate) async fn tokio_postgres(&self) -> tokio_postgres::Client {
         let (client, connection) = tokio_postgres::connect(&self.url, tokio_postgres::NoTls)
             .await
             .expect("the server can be reached");

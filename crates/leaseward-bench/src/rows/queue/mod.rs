@@ -87,6 +87,7 @@ pub(crate) fn rows() -> Vec<Row> {
         woken(&server),
         idle(&server),
         half_load(&server),
+        crashed(&server),
     ];
     rows.extend(life::rows(&server));
     rows.extend(sqlite());
@@ -156,6 +157,7 @@ fn single(server: &Server) -> Row {
     Row::new("queue: push one by one, 32 callers", Unit::PerSecond, &targets)
         .rounds_max(ROUNDS)
         .ours("leaseward-queue", fresh(server, OURS.name, "single", callers(50_000)))
+        .raw("same layout, 1 connection", fresh(server, RAW.name, "together", callers(50_000)))
         .raw("same layout, 32 connections", fresh(server, RAW.name, "single", callers(10_000)))
         .peer("pg-boss", peer(server, Peer::PgBoss, "single", callers(4_000)))
         .peer("graphile-worker", peer(server, Peer::Graphile, "single", callers(4_000)))
@@ -180,7 +182,7 @@ fn idle(server: &Server) -> Row {
         .and("p99", Unit::Millis, &[])
         .rounds_max(ROUNDS)
         .ours("leaseward-queue, 2 clients", fresh(server, OURS.name, "latency", times(250)))
-        .raw("insert, notify, claim", fresh(server, RAW.name, "latency", times(250)))
+        .raw("insert and notify, claim", fresh(server, RAW.name, "latency", times(250)))
         .peer("graphile-worker", peer(server, Peer::Graphile, "latency", times(250)))
         .peer("pg-boss, polls", peer(server, Peer::PgBoss, "latency", times(50)))
         .peer("procrastinate", peer(server, Peer::Procrastinate, "latency", times(250)))
@@ -194,6 +196,15 @@ fn half_load(server: &Server) -> Row {
         .and("jobs", Unit::PerSecond, &[])
         .rounds_max(ROUNDS)
         .ours("leaseward-queue", fresh(server, OURS.name, "half", millis))
+}
+
+/// From the moment in which a worker is killed, right after its first sign of life, until another has begun its job.
+fn crashed(server: &Server) -> Row {
+    // The TTL that a queue has if it is not told otherwise, and a second.
+    let target = [AtMost(16_000.0)];
+    Row::new("queue: job of a killed worker runs elsewhere", Unit::Millis, &target)
+        .rounds_max(ROUNDS)
+        .ours("leaseward-queue, 2 processes", fresh(server, OURS.name, "crash", |_| Vec::new()))
 }
 
 /// The same with no server at all.

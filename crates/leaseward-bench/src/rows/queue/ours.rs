@@ -2,6 +2,7 @@
 
 use std::{
     future::pending,
+    io::{BufRead as _, BufReader},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -13,7 +14,7 @@ use leaseward_queue::{Context, Failure, NewJob, Queue, Worker};
 use tokio::sync::oneshot;
 
 use crate::{
-    child::Part,
+    child::{self, Part},
     standby,
     stats::{now, quantile},
     tasks::{self, Threads},
@@ -42,6 +43,8 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
             ("latency", [times]) => latency(&url, &queue, *times).await,
             ("half", [millis]) => half(&queue, *millis).await,
             ("life", [jobs]) => life(&queue, *jobs).await,
+            ("crash", []) => crash(&url, &queue).await,
+            ("victim", []) => victim(&queue).await,
             ("bloat", [old, jobs]) => bloat(&queue, *old, *jobs).await,
             (other, _) => Err(format!("no experiment `{other}`")),
         }
@@ -210,6 +213,41 @@ async fn life(queue: &Queue, jobs: u32) -> Result<Vec<f64>, String> {
     let worker = Worker::new(queue, QUEUE);
     worker.drain(pending(), nothing).await.map_err(text)?;
     Ok(vec![f64::from(jobs) / begin.elapsed().as_secs_f64()])
+}
+
+/// A worker that says when it has begun a job, and never ends it.
+async fn victim(queue: &Queue) -> Result<Vec<f64>, String> {
+    let handler = |_: f64, _| {
+        println!("begun");
+        pending::<Result<(), Failure>>()
+    };
+    Worker::new(queue, QUEUE).run(handler).await.map_err(text)?;
+    Ok(Vec::new())
+}
+
+/// Kills a worker in the middle of a job; milliseconds until another process has begun it.
+async fn crash(url: &str, queue: &Queue) -> Result<Vec<f64>, String> {
+    standby::ready()?;
+    push(queue, QUEUE, 1).await?;
+    let mut victim = child::command(OURS.name, &["victim", url])?;
+    let mut victim = victim.spawn().map_err(|error| error.to_string())?;
+    let mut said = BufReader::new(victim.stdout.take().ok_or("it says nothing")?);
+    said.read_line(&mut String::new()).map_err(|error| error.to_string())?;
+    let (begun, begins) = oneshot::channel();
+    let begun = Mutex::new(Some(begun));
+    let handler = move |_: f64, _| {
+        let begun = begun.lock().expect("BUG: no panic").take();
+        if let Some(begun) = begun {
+            let _ = begun.send(());
+        }
+        async { Ok::<(), Failure>(()) }
+    };
+    let begin = Instant::now();
+    victim.kill().and_then(|()| victim.wait()).map_err(|error| error.to_string())?;
+    let queue = queue.clone();
+    tokio::spawn(async move { Worker::new(&queue, QUEUE).run(handler).await });
+    begins.await.map_err(|error| error.to_string())?;
+    Ok(vec![begin.elapsed().as_secs_f64() * 1e3])
 }
 
 /// Jobs a second of each tenth of a long stream through tables that hold many old jobs of another queue.

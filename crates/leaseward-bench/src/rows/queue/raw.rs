@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{Client, NoTls, types::Type};
 
 use crate::{
@@ -47,6 +48,7 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
             ("drain", [_, jobs]) => drain(&url, &client, *jobs).await,
             ("batch", [jobs]) => batch(&client, *jobs).await,
             ("single", [callers, jobs]) => single(&url, *callers, *jobs).await,
+            ("together", [callers, jobs]) => together(client, *callers, *jobs).await,
             ("latency", [times]) => latency(&url, &client, *times).await,
             (other, _) => Err(format!("no experiment `{other}`")),
         }
@@ -136,10 +138,52 @@ async fn single(url: &str, callers: u32, jobs: u32) -> Result<Vec<f64>, String> 
     Ok(vec![f64::from(total) / begin.elapsed().as_secs_f64()])
 }
 
-/// Insert and notify in one connection, hear and claim in another.
+/// One connection: what callers bring while a statement is on its way goes out with the next one.
+async fn together(client: Client, callers: u32, jobs: u32) -> Result<Vec<f64>, String> {
+    let statement = client.prepare_typed(PUSH, &[Type::BYTEA_ARRAY]).await.map_err(text)?;
+    let (sender, mut waiting) = mpsc::channel::<oneshot::Sender<()>>(10_000);
+    standby::ready()?;
+    let (begin, each) = (Instant::now(), jobs / callers);
+    let carrier = tokio::spawn(async move {
+        let mut batch = Vec::new();
+        while waiting.recv_many(&mut batch, 1_000).await > 0 {
+            let bodies = vec![BODY; batch.len()];
+            client.execute(&statement, &[&bodies]).await.map_err(text)?;
+            for caller in batch.drain(..) {
+                let _ = caller.send(());
+            }
+            // Those who were answered come back before the next statement leaves.
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, String>(())
+    });
+    let callers: Vec<_> = (0..callers)
+        .map(|_| {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    let (reply, answer) = oneshot::channel();
+                    sender.send(reply).await.map_err(|error| error.to_string())?;
+                    answer.await.map_err(|error| error.to_string())?;
+                }
+                Ok::<_, String>(each)
+            })
+        })
+        .collect();
+    drop(sender);
+    let mut total = 0;
+    for caller in callers {
+        total += caller.await.map_err(|error| error.to_string())??;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    carrier.await.map_err(|error| error.to_string())??;
+    Ok(vec![f64::from(total) / seconds])
+}
+
+/// Insert and notify in one transaction, hear and claim in another connection: nothing durable is done in fewer steps.
 async fn latency(url: &str, client: &Client, times: u32) -> Result<Vec<f64>, String> {
     let (claimer, mut connection) = tokio_postgres::connect(url, NoTls).await.map_err(text)?;
-    let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let (heard, mut hears) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(message) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
             if let Ok(tokio_postgres::AsyncMessage::Notification(_)) = message {
@@ -149,15 +193,13 @@ async fn latency(url: &str, client: &Client, times: u32) -> Result<Vec<f64>, Str
     });
     claimer.batch_execute("LISTEN jobs").await.map_err(text)?;
     let turn = claimer.prepare(TURN).await.map_err(text)?;
-    let insert = client.prepare("INSERT INTO ready (body) VALUES ($1)").await.map_err(text)?;
+    let insert = "WITH i AS (INSERT INTO ready (body) VALUES ($1)) SELECT pg_notify('jobs', '')";
+    let insert = client.prepare(insert).await.map_err(text)?;
     standby::ready()?;
     let (mut waits, mut token) = (Vec::new(), 0_i64);
     for _ in 0..times {
         let pushed = now();
-        let told = async {
-            client.execute(&insert, &[&BODY]).await.map_err(text)?;
-            client.batch_execute("NOTIFY jobs").await.map_err(text)
-        };
+        let told = async { client.execute(&insert, &[&BODY]).await.map_err(text) };
         let claimed = async {
             hears.recv().await.ok_or("nobody notifies any more")?;
             let row = claimer.query_opt(&turn, &[&token, &0_i64]).await.map_err(text)?;

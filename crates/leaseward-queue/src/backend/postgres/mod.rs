@@ -4,7 +4,7 @@
 //!   ever updated. A claim deletes the rows and writes one lease for all of them; a completion deletes the lease.
 //! - Claimers remember how far they have come, so that rows deleted long ago are not walked over again and again.
 //! - Everything is one call of one function, so it works behind PgBouncer in transaction mode.
-//! - Who sleeps says so in its session's row; only then is anybody notified, after the commit.
+//! - Who sleeps says so in its session's row; only then is anybody notified, by the commit or soon after it.
 
 mod keep;
 mod listen;
@@ -95,8 +95,8 @@ impl Backend for Postgres {
         Box::pin(async move { self.queue_no(&name).await })
     }
 
-    fn push(&self, session: i64, jobs: Vec<Row>) -> Answer<'_, Pushes> {
-        Box::pin(async move { self.push_rows(session, &jobs).await })
+    fn push(&self, session: i64, jobs: Vec<Row>, tells: bool) -> Answer<'_, Pushes> {
+        Box::pin(async move { self.push_rows(session, &jobs, tells).await })
     }
 
     fn turn(&self, turn: Turn) -> Answer<'_, Turned> {

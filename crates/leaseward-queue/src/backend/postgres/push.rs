@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     Postgres,
-    params::{Param, get, int8, int8s, only, text, texts},
+    params::{Param, flag, get, int8, int8s, only, text, texts},
 };
 use crate::{
     JobId,
@@ -63,24 +63,30 @@ impl Postgres {
         if no > QUEUES_MAX { Err(crate::queue::too_many()) } else { Ok(no) }
     }
 
-    pub(super) async fn push_rows(&self, session: i64, jobs: &[Row]) -> Result<Pushes, Error> {
+    pub(super) async fn push_rows(
+        &self,
+        session: i64,
+        jobs: &[Row],
+        tells: bool,
+    ) -> Result<Pushes, Error> {
         if jobs.iter().all(Row::is_plain) {
-            return self.push_plain(session, jobs).await;
+            return self.push_plain(session, jobs, tells).await;
         }
         let columns = Columns::of(jobs);
         let sql = format!(
-            "SELECT ids, fresh, sleeps FROM {}.push_any($1, $2, $3, $4, $5, $6, $7)",
+            "SELECT ids, fresh, sleeps FROM {}.push_any($1, $2, $3, $4, $5, $6, $7, $8)",
             self.schema
         );
         let mut params = vec![int8(&session)];
         params.extend(columns.params());
+        params.push(flag(&tells));
         let rows = self.link.query(&sql, &params).await?;
         let row = only(&rows)?;
         let jobs = pushed(&get::<Vec<i64>>(row, 0)?, &get::<Vec<bool>>(row, 1)?);
         Ok(Pushes { jobs, others_sleep: get(row, 2)? })
     }
 
-    async fn push_plain(&self, session: i64, jobs: &[Row]) -> Result<Pushes, Error> {
+    async fn push_plain(&self, session: i64, jobs: &[Row], tells: bool) -> Result<Pushes, Error> {
         let slots: Vec<i64> = jobs.iter().map(|job| job.slot).collect();
         let bodies: Vec<&[u8]> = jobs.iter().map(|job| job.body.as_slice()).collect();
         let (mut queues, mut counts): (Vec<i32>, Vec<i64>) = (Vec::new(), Vec::new());
@@ -94,13 +100,14 @@ impl Postgres {
                 }
             }
         }
-        let sql = format!("SELECT ids, sleeps FROM {}.push($1, $2, $3, $4, $5)", self.schema);
+        let sql = format!("SELECT ids, sleeps FROM {}.push($1, $2, $3, $4, $5, $6)", self.schema);
         let params = [
             int8(&session),
             int8s(&slots),
             (&bodies, Type::BYTEA_ARRAY),
             (&queues, Type::INT4_ARRAY),
             int8s(&counts),
+            flag(&tells),
         ];
         let rows = self.link.query(&sql, &params).await?;
         let row = only(&rows)?;

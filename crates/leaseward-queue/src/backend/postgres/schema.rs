@@ -6,7 +6,8 @@ use tokio_postgres::types::Type;
 use super::params::{get, only};
 
 /// What each version added, in their order. Never changed once released: forward only.
-const STEPS: [&str; 2] = [include_str!("sql/v1.sql"), include_str!("sql/v2.sql")];
+const STEPS: [&str; 3] =
+    [include_str!("sql/v1.sql"), include_str!("sql/v2.sql"), include_str!("sql/v3.sql")];
 
 /// Made anew by each version.
 const FUNCTIONS: [&str; 5] = [

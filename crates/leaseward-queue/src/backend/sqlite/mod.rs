@@ -114,7 +114,7 @@ impl Backend for Sqlite {
         self.desk.write(move |turn| push::queue_no(turn.tx, &name))
     }
 
-    fn push(&self, _session: i64, jobs: Vec<Row>) -> Answer<'_, Pushes> {
+    fn push(&self, _session: i64, jobs: Vec<Row>, _tells: bool) -> Answer<'_, Pushes> {
         self.desk.write(move |turn| push::push_rows(turn.tx, turn.wall_us, &jobs))
     }
 

@@ -41,7 +41,8 @@ BEGIN
         INSERT INTO tally AS t (queue, shard, later) VALUES (r.q, s, -r.n)
             ON CONFLICT (queue, shard) DO UPDATE SET later = t.later + excluded.later;
     END LOOP;
-    SELECT greatest(min(due) - now_us(), 0) INTO pause FROM later;
+    -- Nothing at all is null: `greatest` alone would make it zero, and have whoever asks ask again at once.
+    SELECT CASE WHEN min(due) IS NOT NULL THEN greatest(min(due) - now_us(), 0) END INTO pause FROM later;
 END $$;
 
 -- Takes over the leases of sessions that have ended, under fences of their own: who had them is stale from then on.
@@ -114,7 +115,7 @@ BEGIN
     INSERT INTO cron AS c (name, last) VALUES (what, at) ON CONFLICT (name) DO UPDATE SET last = excluded.last WHERE c.last < excluded.last;
     fired := FOUND;
     IF fired AND cardinality(slots) > 0 THEN
-        SELECT p.sleeps INTO sleeps FROM push_any(s, slots, bodies, dues, lkeys, ukeys, windows) p;
+        SELECT p.sleeps INTO sleeps FROM push_any(s, slots, bodies, dues, lkeys, ukeys, windows, false) p;
     END IF;
     sleeps := coalesce(sleeps, false);
 END $$;

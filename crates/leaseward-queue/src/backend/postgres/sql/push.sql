@@ -1,26 +1,30 @@
 CREATE OR REPLACE FUNCTION now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- Jobs that are due and neither unique nor bound to a key; all of them new.
-CREATE OR REPLACE FUNCTION push(s bigint, slots bigint[], bodies bytea[], qs int[], counts bigint[],
+-- Jobs that are due and neither unique nor bound to a key; all of them new. `tell`: if others sleep, they are told at the
+-- commit. Arrays are unnested in the list of columns: as a table they would be written down before they are read.
+CREATE OR REPLACE FUNCTION push(s bigint, slots bigint[], bodies bytea[], qs int[], counts bigint[], tell boolean,
     OUT ids bigint[], OUT sleeps boolean) LANGUAGE plpgsql @settings@ AS $$
 BEGIN
-    ids := ARRAY(SELECT x + nextval('seq') FROM unnest(slots) x);
-    INSERT INTO ready (id, body) SELECT * FROM unnest(ids, bodies);
+    ids := ARRAY(SELECT unnest(slots) + nextval('seq'));
+    INSERT INTO ready (id, body) SELECT unnest(ids), unnest(bodies);
     INSERT INTO tally AS t (queue, shard, pushed) SELECT q, s, n FROM unnest(qs, counts) u(q, n) ORDER BY q
         ON CONFLICT (queue, shard) DO UPDATE SET pushed = t.pushed + excluded.pushed;
     sleeps := EXISTS (SELECT FROM session WHERE idle AND id <> s);
+    IF sleeps AND tell THEN
+        PERFORM pg_notify('@schema@', 'w' || q) FROM unnest(qs) q;
+    END IF;
 END $$;
 
 -- Any jobs. A due time below zero is counted from now. A unique key is nobody's once its time is over.
 CREATE OR REPLACE FUNCTION push_any(s bigint, slots bigint[], bodies bytea[], dues bigint[], lkeys text[],
-    ukeys text[], windows bigint[], OUT ids bigint[], OUT fresh boolean[], OUT sleeps boolean)
+    ukeys text[], windows bigint[], tell boolean, OUT ids bigint[], OUT fresh boolean[], OUT sleeps boolean)
 LANGUAGE plpgsql @settings@ AS $$
 DECLARE
     t bigint := now_us();
     won boolean[];
 BEGIN
-    ids := ARRAY(SELECT x + nextval('seq') FROM unnest(slots) x);
+    ids := ARRAY(SELECT unnest(slots) + nextval('seq'));
     fresh := ARRAY(SELECT true FROM unnest(slots));
     IF EXISTS (SELECT FROM unnest(ukeys) k WHERE k IS NOT NULL) THEN
         -- In the order of keys, so that two who push the same ones do not wait for each other.
@@ -47,19 +51,18 @@ BEGIN
         FROM unnest(ids, fresh, dues) n(i, f, d) WHERE f GROUP BY 1 ORDER BY 1
         ON CONFLICT (queue, shard) DO UPDATE SET pushed = y.pushed + excluded.pushed, later = y.later + excluded.later;
     sleeps := EXISTS (SELECT FROM session WHERE idle AND id <> s);
+    IF sleeps AND tell THEN
+        PERFORM pg_notify('@schema@', 'w' || q) FROM (
+            SELECT DISTINCT (i >> 48)::int AS q FROM unnest(ids, fresh, dues) n(i, f, d) WHERE f AND d >= 0 AND d <= t) n;
+    END IF;
 END $$;
 
 -- The same in a transaction of the user's: counted apart, because that may last, and told at its commit.
 CREATE OR REPLACE FUNCTION push_in(slots bigint[], bodies bytea[], dues bigint[], lkeys text[], ukeys text[],
     windows bigint[], OUT ids bigint[], OUT fresh boolean[]) LANGUAGE plpgsql @settings@ AS $$
-DECLARE
-    sleeps boolean;
 BEGIN
-    SELECT p.ids, p.fresh, p.sleeps INTO ids, fresh, sleeps FROM push_any(
-        -(random() * 9e18)::bigint - 1, slots, bodies, dues, lkeys, ukeys, windows) p;
-    IF sleeps THEN
-        PERFORM pg_notify('@schema@', 'w' || q) FROM (SELECT DISTINCT x >> 48 AS q FROM unnest(slots) x) n;
-    END IF;
+    SELECT p.ids, p.fresh INTO ids, fresh FROM push_any(
+        -(random() * 9e18)::bigint - 1, slots, bodies, dues, lkeys, ukeys, windows, true) p;
 END $$;
 
 CREATE OR REPLACE FUNCTION queue_no(wanted text) RETURNS int LANGUAGE plpgsql @settings@ AS $$

@@ -8,6 +8,11 @@ CREATE OR REPLACE FUNCTION finish(s bigint, ended bigint[], ended_n bigint[], pa
 DECLARE
     r record;
 BEGIN
+    IF cardinality(parts) > 0 THEN
+        -- The first one may still be at work when its answer is given up and this one comes. What it writes down is seen by
+        -- statements that begin after it has ended, and by no part of one that began before.
+        PERFORM FROM lease WHERE session = s AND token = ANY (ended || parts) ORDER BY token FOR NO KEY UPDATE;
+    END IF;
     FOR r IN
         WITH gone AS (
             DELETE FROM lease l USING unnest(ended, ended_n) e(t, n) WHERE l.token = e.t AND l.session = s
