@@ -2,11 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leaseward::{ErrorKind, Locks, store::Reply};
+use leaseward::{
+    ErrorKind, Locks, Name,
+    store::{Push, Reply},
+};
 use parking_lot::Mutex;
 
 use crate::{
-    Case, Fate, Fixture, Need, PushFate,
+    Case, Fate, Fixture, Kind, Need, PushFate,
     case::case,
     support::{LONG, SHORT, asking, busy, eventually, granted, poll_once, queue_of, take, view},
 };
@@ -24,6 +27,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_lost_push_costs_only_time, Need::Queue).timed(),
     case!(an_old_push_starts_nobody, Need::Queue).timed(),
     case!(a_handed_over_lease_lasts_its_whole_ttl, Need::Queue).timed(),
+    case!(a_late_answer_does_not_keep_it_short, Need::Queue).timed(),
     case!(retries_end).timed(),
     case!(retries_succeed).timed(),
 ];
@@ -220,6 +224,27 @@ async fn a_handed_over_lease_lasts_its_whole_ttl(fixture: &Fixture) {
         remaining > LONG / 2 && next.remaining() > LONG / 2
     })
     .await;
+}
+
+async fn a_late_answer_does_not_keep_it_short(fixture: &Fixture) {
+    let (one, (other, line)) = (fixture.client().await, fixture.faulty().await);
+    let held = take(&one.lock("x").ttl(LONG)).await;
+    let mut waiting = asking(other.lock("x").ttl(LONG));
+    queue_of(&one, "x", 1).await;
+    line.next(Kind::Ask, [Fate::HoldReply]);
+    line.push(Push::Woken { name: Name::new("x").expect("a good name") });
+    // It asked again and has its place still, but is not told before it has the lease.
+    line.held_back(1).await;
+    held.release().await.expect("given back");
+    // Where a push by itself proves nothing, it goes on only once it was answered.
+    let pushed = tokio::time::timeout(SHORT, &mut waiting).await;
+    line.let_go();
+    let next = match pushed {
+        Ok(pushed) => pushed.expect("the task lives").expect("the lease is granted"),
+        Err(_) => granted(waiting).await,
+    };
+    eventually("it is renewed all the same", || async { next.remaining() > LONG / 2 }).await;
+    assert!(view(&one, "x").await.holders[0].remaining.expect("it has an end") > LONG / 2);
 }
 
 const RETRY: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));

@@ -99,7 +99,10 @@ impl Engine {
         let mut shard = self.table.lock(&bid.name);
         {
             let mut state = bid.state.lock();
-            state.is_in_flight = false;
+            // If a push came first, it is a renewal that may be under way.
+            if !state.claim.is_held() {
+                state.is_in_flight = false;
+            }
             state.last_sent = state.last_sent.max(sent);
             // Where a store has no queue, being told again and again that it is busy is what makes pauses longer.
             if matches!(&answer, Ok(reply) if !matches!(reply, Reply::Busy(_))) {

@@ -110,6 +110,8 @@ impl Engine {
             return;
         };
         self.open_lease(bid, &mut state, grant, deadline, now);
+        // An ask that is still under way keeps no renewal from being sent.
+        state.is_in_flight = false;
         let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
         after.tell.push((waiter.tell, Outcome::Granted(guard)));
         // Most leases never have a second waiter.
