@@ -28,13 +28,15 @@ async fn a_dropped_acquire_leaves_the_queue(fixture: &Fixture) {
     let waiting = asking(other.lock("x").ttl(LONG));
     queue_of(&one, "x", 1).await;
     cancel(waiting).await;
-    // It leaves before its client sends anything else, not when its place would be refreshed.
+    // It leaves at once, unasked, and before its client sends anything else: not when its place would be refreshed.
+    let asked = line.seen(Kind::Ask);
     line.sent(Kind::Release, 1).await;
+    assert_eq!(line.seen(Kind::Ask), asked, "it kept its place meanwhile");
     if other.capability().lanes == 1 {
         take(&other.lock("y")).await.release().await.expect("given back");
         assert!(view(&one, "x").await.waiters.is_empty(), "it still stands in the queue");
     } else {
-        // What is sent later may overtake it on another line.
+        // What is sent after it may overtake it on another line.
         queue_of(&one, "x", 0).await;
     }
     held.release().await.expect("given back");

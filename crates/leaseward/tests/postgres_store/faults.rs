@@ -5,13 +5,16 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 use leaseward::{
     Attempt, ErrorKind, Locks, LostReason,
     clock::{BoxFuture, Clock, Moment, SystemClock},
-    store::{Level, Reply},
+    store::{Level, Operation, Reply},
 };
 use leaseward_testkit::{PATIENCE, Postgres, Proxy, eventually};
 
-use crate::help::{
-    connect, granted, hearing, one, open, queue_of, queueing, releasing, renewing, server, session,
-    take, taking, until,
+use crate::{
+    help::{
+        connect, granted, hearing, one, open, queue_of, queueing, releasing, renewing, server,
+        session, take, taking, until,
+    },
+    names::name,
 };
 
 /// Long enough for a restart, on a busy machine too.
@@ -24,6 +27,15 @@ fn end_sessions(server: &Postgres) -> usize {
          WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
     );
     ended.lines().count()
+}
+
+/// Waits until every statement has ended.
+fn nobody_is_at_work(server: &Postgres) {
+    eventually("nobody is at work", PATIENCE, || {
+        let busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND backend_type = 'client backend' \
+                    AND pid <> pg_backend_pid()";
+        (server.sql(busy) == "0").then_some(())
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,13 +141,32 @@ async fn what_was_given_up_is_not_carried_out_by_a_server_that_wakes_up() {
     until("the store works again", PATIENCE, || async { store.ping().await.ok() }).await;
     granted(one(&*store, taking("after", 1)).await);
     // The statement lay in the old session's socket all the time: that session has to end first.
-    eventually("nobody is at work", PATIENCE, || {
-        let busy = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND backend_type = 'client backend' \
-                    AND pid <> pg_backend_pid()";
-        (server.sql(busy) == "0").then_some(())
-    });
+    nobody_is_at_work(&server);
     assert_eq!(server.sql("SELECT count(*) FROM leaseward.leases WHERE token IS NOT NULL"), "2");
     assert_eq!(server.sql("SELECT count(*) FROM leaseward.leases WHERE name = 'given-up'"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_is_not_carried_out_once_its_row_is_free() {
+    let server = server();
+    let store = open(&format!("{}?timeout=300ms", server.url())).await;
+    granted(one(&*store, taking("a", 1)).await);
+    assert!(matches!(one(&*store, releasing("a", 1)).await, Ok(Reply::Released)));
+    let other = session(&server.url()).await;
+    let mut several = taking("a", 7);
+    if let Operation::Ask(ask) = &mut several {
+        ask.names.push(name("b"));
+    }
+    for given_up in [taking("a", 7), several] {
+        let hold = "BEGIN; SELECT FROM leaseward.leases WHERE name = 'a' FOR NO KEY UPDATE";
+        other.batch_execute(hold).await.expect("the row is free");
+        let unknown = one(&*store, given_up).await;
+        assert_eq!(unknown.expect_err("nobody answers").kind(), ErrorKind::Indeterminate);
+        other.batch_execute("COMMIT").await.expect("ended");
+        nobody_is_at_work(&server);
+        let held = "SELECT count(*) FROM leaseward.leases WHERE token IS NOT NULL";
+        assert_eq!(server.sql(held), "0");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

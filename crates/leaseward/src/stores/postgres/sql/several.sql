@@ -39,6 +39,12 @@ BEGIN
         rooms := rooms || room;
     END LOOP;
     now_us := clock_us();
+    IF now_us > late_us THEN
+        -- Its caller has given up while rows were waited for.
+        said.code := 10;
+        RETURN NEXT said;
+        RETURN;
+    END IF;
     said.code := 1;
     FOR i IN 1 .. cardinality(names) LOOP
         got := settle(rooms[i], now_us, me, false, pushes);

@@ -73,6 +73,10 @@ BEGIN
             END IF;
             IF waits THEN
                 now_us := clock_us();
+                IF now_us > late_us THEN
+                    -- Its caller has given up while the row was waited for.
+                    room := NULL;
+                END IF;
             END IF;
             IF room.token IS NOT NULL AND room.expires_us <= now_us
                 OR room.waiters > 0 OR room.sharers > 0
