@@ -1,6 +1,6 @@
 //! What a job is, as the database keeps it: JSON that the database never looks into.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use leaseward::{Error, ErrorKind, Fence};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,58 @@ pub(crate) struct Body {
     pub(crate) trace: Option<Box<str>>,
     #[serde(rename = "e", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) history: Vec<Failed>,
+}
+
+/// The body of a job that has no past, while it is written: its payload is written where it stays.
+#[derive(Clone)]
+pub(crate) struct Draft(Vec<u8>);
+
+/// What a new body has besides its payload.
+#[derive(Serialize)]
+pub(crate) struct Terms<'a> {
+    #[serde(rename = "i")]
+    pub(crate) pushed_us: u64,
+    #[serde(rename = "m", skip_serializing_if = "Option::is_none")]
+    pub(crate) max_attempts: Option<u32>,
+    #[serde(rename = "t", skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout_ms: Option<u64>,
+    #[serde(rename = "u", skip_serializing_if = "Option::is_none")]
+    pub(crate) unique: Option<&'a str>,
+    #[serde(rename = "x", skip_serializing_if = "Option::is_none")]
+    pub(crate) trace: Option<&'a str>,
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(self.payload()))
+    }
+}
+
+impl Draft {
+    const BEGIN: &[u8] = br#"{"p":"#;
+
+    pub(crate) fn of<T: Serialize + ?Sized>(payload: &T) -> Result<Self, serde_json::Error> {
+        let mut out = Vec::with_capacity(Self::USUAL_BYTES);
+        out.extend_from_slice(Self::BEGIN);
+        serde_json::to_writer(&mut out, payload)?;
+        Ok(Self(out))
+    }
+
+    /// A small payload, names, and a time: nothing that has to grow.
+    const USUAL_BYTES: usize = 96;
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.0[Self::BEGIN.len()..]
+    }
+
+    pub(crate) fn finish(self, terms: &Terms<'_>) -> Vec<u8> {
+        let Self(mut out) = self;
+        let end = out.len();
+        serde_json::to_writer(&mut out, terms).expect("BUG: terms can always be written");
+        // They are an object of their own; now they are the rest of this one.
+        out[end] = b',';
+        out
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
@@ -119,6 +171,28 @@ mod tests {
     #[test]
     fn an_ordinary_job_is_little_more_than_its_payload() {
         assert_eq!(body().encode(), br#"{"p":{"to":"x"},"i":7}"#);
+    }
+
+    #[test]
+    fn a_new_body_is_written_as_any_other() {
+        let mut body = body();
+        let terms =
+            Terms { pushed_us: 7, max_attempts: None, timeout_ms: None, unique: None, trace: None };
+        let draft = Draft::of(&body.payload).expect("json");
+        assert_eq!(draft.payload(), br#"{"to":"x"}"#);
+        assert_eq!(draft.clone().finish(&terms), body.encode());
+        body.max_attempts = Some(3);
+        body.timeout_ms = Some(4);
+        body.unique = Some("\"u\"".into());
+        body.trace = Some("x".into());
+        let terms = Terms {
+            max_attempts: Some(3),
+            timeout_ms: Some(4),
+            unique: Some("\"u\""),
+            trace: Some("x"),
+            ..terms
+        };
+        assert_eq!(draft.finish(&terms), body.encode());
     }
 
     #[test]

@@ -6,7 +6,12 @@ use leaseward::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{JobId, Priority, backend::Row, body::Body, id::slot};
+use crate::{
+    JobId, Priority,
+    backend::Row,
+    body::{Draft, Terms},
+    id::slot,
+};
 
 /// The longest name of a queue, and the longest key.
 pub const NAME_MAX_BYTES: usize = 512;
@@ -45,7 +50,7 @@ enum When {
 #[must_use = "nothing happens until it is pushed"]
 pub struct NewJob {
     queue: String,
-    payload: Result<Box<RawValue>, String>,
+    payload: Result<Draft, String>,
     priority: Priority,
     when: When,
     key: Option<Box<str>>,
@@ -58,7 +63,7 @@ pub struct NewJob {
 impl NewJob {
     /// A job of a queue. The queue is made when it is first named.
     pub fn new<T: Serialize + ?Sized>(queue: impl Into<String>, payload: &T) -> Self {
-        let payload = serde_json::value::to_raw_value(payload).map_err(|error| error.to_string());
+        let payload = Draft::of(payload).map_err(|error| error.to_string());
         Self {
             queue: queue.into(),
             payload,
@@ -74,9 +79,7 @@ impl NewJob {
 
     /// A job whose payload is JSON already.
     pub fn raw(queue: impl Into<String>, payload: Box<RawValue>) -> Self {
-        let mut job = Self::new(queue, &());
-        job.payload = Ok(payload);
-        job
+        Self::new(queue, &payload)
     }
 
     /// How urgent it is.
@@ -140,10 +143,10 @@ impl NewJob {
 
     /// The row of it, if nothing is wrong with it.
     pub(crate) fn row(self, queue: i32, now_us: u64, trace: Option<String>) -> Result<Row, Error> {
-        let payload = self
+        let draft = self
             .payload
             .map_err(|error| invalid(format!("the payload cannot be written as JSON: {error}")))?;
-        if payload.get().len() > PAYLOAD_MAX_BYTES {
+        if draft.payload().len() > PAYLOAD_MAX_BYTES {
             return Err(invalid(format!("the payload has more than {PAYLOAD_MAX_BYTES} bytes"))
                 .hint("keep what is large elsewhere, and its place in the payload"));
         }
@@ -154,20 +157,16 @@ impl NewJob {
             return Err(invalid("a job has at least one attempt".into()));
         }
         let (due_us, unique) = (due(self.when), self.unique);
-        let until_ended =
-            unique.iter().filter(|(_, window)| window.is_none()).map(|(key, _)| key.clone()).next();
-        let body = Body {
-            payload,
+        let until_ended = unique.iter().find(|(_, window)| window.is_none());
+        let body = draft.finish(&Terms {
             pushed_us: now_us,
-            failures: 0,
             max_attempts: self.max_attempts,
             timeout_ms: self
                 .timeout
                 .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
-            unique: until_ended,
-            trace: self.trace.or(trace.map(String::into_boxed_str)),
-            history: Vec::new(),
-        };
+            unique: until_ended.map(|(key, _)| &**key),
+            trace: self.trace.as_deref().or(trace.as_deref()),
+        });
         Ok(Row {
             slot: slot(queue, self.priority),
             due_us,
@@ -175,7 +174,7 @@ impl NewJob {
             // A window of no time at all would be taken for one without an end.
             unique: unique
                 .map(|(key, window)| (key, window.map_or(0, |window| micros(window).max(1)))),
-            body: body.encode(),
+            body,
         })
     }
 }

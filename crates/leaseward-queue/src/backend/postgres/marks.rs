@@ -12,6 +12,8 @@ use std::{
 
 use crate::{JobId, Priority};
 
+const PRIORITIES: usize = Priority::LAST.get() as usize + 1;
+
 /// How often claims begin at the front while there is enough to claim.
 const FULL_EVERY: Duration = Duration::from_millis(500);
 
@@ -48,7 +50,18 @@ impl Marks {
             mark.full_at = now;
             mark.lows = full().map(|(low, _)| low).collect();
         }
-        Ranges { lows: mark.lows.clone(), highs: full().map(|(_, high)| high).collect(), is_full }
+        // A priority that is looked at from its front follows the one before it: one range for both.
+        let (mut lows, mut highs): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
+        for ((front, high), low) in full().zip(&mark.lows) {
+            match highs.last_mut() {
+                Some(last) if *low == front => *last = high,
+                _ => {
+                    lows.push(*low);
+                    highs.push(high);
+                }
+            }
+        }
+        Ranges { lows, highs, is_full }
     }
 
     /// Notes what was found: next time it is looked for behind that, unless it was less than wanted.
@@ -59,9 +72,15 @@ impl Marks {
             return;
         }
         // The first of each priority: others may be at work on those after it.
-        for &id in ids.iter().rev() {
-            let at = usize::from(JobId::new(id).priority().get());
-            mark.lows[at] = id;
+        let mut firsts = [i64::MAX; PRIORITIES];
+        for &id in ids {
+            let first = &mut firsts[usize::from(JobId::new(id).priority().get())];
+            *first = id.min(*first);
+        }
+        for (low, first) in mark.lows.iter_mut().zip(firsts) {
+            if first < i64::MAX {
+                *low = first;
+            }
         }
     }
 }
@@ -77,19 +96,14 @@ mod tests {
         let start = Instant::now();
         let base = slot(2, Priority::NORMAL);
         let first = marks.ranges(2, start);
-        assert!(first.is_full);
-        assert_eq!(
-            (first.lows[8], first.highs[8]),
-            (base, slot(2, Priority::LAST) - 6 * (1 << 44))
-        );
+        let (front, end) = JobId::queue_range(2);
+        assert_eq!((first.is_full, first.lows, first.highs), (true, vec![front], vec![end]));
         marks.claimed(2, &[base + 5, base + 6], false);
         let second = marks.ranges(2, start);
-        assert_eq!(
-            (second.is_full, second.lows[8], second.lows[7]),
-            (false, base + 5, slot(2, Priority::NORMAL) - (1 << 44))
-        );
+        assert!(!second.is_full);
+        assert_eq!((second.lows, second.highs), (vec![front, base + 5], vec![base, end]));
         assert!(marks.ranges(2, start + FULL_EVERY).is_full);
         marks.claimed(2, &[base + 9], true);
-        assert_eq!(marks.ranges(2, start + FULL_EVERY).lows[8], base);
+        assert_eq!(marks.ranges(2, start + FULL_EVERY).lows, [front]);
     }
 }

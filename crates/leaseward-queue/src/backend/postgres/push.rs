@@ -50,6 +50,42 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// Plain jobs, those of a slot together.
+#[derive(Debug)]
+struct Grouped<'a> {
+    slots: Vec<i64>,
+    counts: Vec<i32>,
+    bodies: Vec<&'a [u8]>,
+    /// Where each of them stood, unless they stand as they did.
+    places: Vec<usize>,
+}
+
+impl<'a> Grouped<'a> {
+    fn of(jobs: &'a [Row]) -> Self {
+        let mut order: Vec<&Row> = jobs.iter().collect();
+        let mut places = Vec::new();
+        if !jobs.is_sorted_by_key(|job| job.slot) {
+            places = (0..jobs.len()).collect();
+            // In their order within a slot, and slots in one order everywhere: nobody waits in a circle.
+            places.sort_by_key(|at| jobs[*at].slot);
+            order = places.iter().map(|at| &jobs[*at]).collect();
+        }
+        let groups = order.chunk_by(|one, other| one.slot == other.slot);
+        let (slots, counts) = groups.map(|group| (group[0].slot, group.len() as i32)).unzip();
+        let bodies = order.iter().map(|job| job.body.as_slice()).collect();
+        Self { slots, counts, bodies, places }
+    }
+
+    /// New jobs in the order in which they came.
+    fn in_order(&self, ids: &[i64]) -> Vec<(JobId, bool)> {
+        let mut jobs: Vec<_> = ids.iter().map(|id| (JobId::new(*id), true)).collect();
+        for (place, id) in self.places.iter().zip(ids) {
+            jobs[*place] = (JobId::new(*id), true);
+        }
+        jobs
+    }
+}
+
 /// What `push_any` and `push_in` say of each job.
 pub(crate) fn pushed(ids: &[i64], fresh: &[bool]) -> Vec<(JobId, bool)> {
     ids.iter().zip(fresh).map(|(id, fresh)| (JobId::new(*id), *fresh)).collect()
@@ -87,32 +123,19 @@ impl Postgres {
     }
 
     async fn push_plain(&self, session: i64, jobs: &[Row], tells: bool) -> Result<Pushes, Error> {
-        let slots: Vec<i64> = jobs.iter().map(|job| job.slot).collect();
-        let bodies: Vec<&[u8]> = jobs.iter().map(|job| job.body.as_slice()).collect();
-        let (mut queues, mut counts): (Vec<i32>, Vec<i64>) = (Vec::new(), Vec::new());
-        for slot in &slots {
-            let queue = JobId::new(*slot).queue();
-            match queues.iter().position(|known| *known == queue) {
-                Some(at) => counts[at] += 1,
-                None => {
-                    queues.push(queue);
-                    counts.push(1);
-                }
-            }
-        }
-        let sql = format!("SELECT ids, sleeps FROM {}.push($1, $2, $3, $4, $5, $6)", self.schema);
+        let grouped = Grouped::of(jobs);
+        let sql = format!("SELECT {}.push($1, $2, $3, $4, $5)", self.schema);
         let params = [
             int8(&session),
-            int8s(&slots),
-            (&bodies, Type::BYTEA_ARRAY),
-            (&queues, Type::INT4_ARRAY),
-            int8s(&counts),
+            int8s(&grouped.slots),
+            (&grouped.counts, Type::INT4_ARRAY),
+            (&grouped.bodies, Type::BYTEA_ARRAY),
             flag(&tells),
         ];
         let rows = self.link.query(&sql, &params).await?;
-        let row = only(&rows)?;
-        let jobs = get::<Vec<i64>>(row, 0)?.into_iter().map(|id| (JobId::new(id), true)).collect();
-        Ok(Pushes { jobs, others_sleep: get(row, 1)? })
+        let answer: Vec<i64> = get(only(&rows)?, 0)?;
+        let (sleeps, ids) = answer.split_first().ok_or_else(super::look::unexpected)?;
+        Ok(Pushes { jobs: grouped.in_order(ids), others_sleep: *sleeps != 0 })
     }
 
     pub(super) async fn fire_job(
@@ -133,5 +156,30 @@ impl Postgres {
         let row = only(&rows)?;
         let others_sleep = get(row, 1)?;
         Ok(get::<bool>(row, 0)?.then_some(Pushes { jobs: Vec::new(), others_sleep }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_a_slot_stand_together_and_answers_as_they_came() {
+        let row = |(slot, body): &(i64, &str)| Row {
+            slot: *slot,
+            due_us: 0,
+            key: None,
+            unique: None,
+            body: body.as_bytes().to_vec(),
+        };
+        let jobs: Vec<Row> = [(2, "a"), (1, "b"), (2, "c"), (1, "d")].iter().map(row).collect();
+        let grouped = Grouped::of(&jobs);
+        assert_eq!((&grouped.slots[..], &grouped.counts[..]), (&[1, 2][..], &[2, 2][..]));
+        assert_eq!(grouped.bodies, [b"b", b"d", b"a", b"c"]);
+        let ids: Vec<i64> =
+            grouped.in_order(&[10, 11, 20, 21]).iter().map(|(id, _)| id.get()).collect();
+        assert_eq!(ids, [20, 10, 21, 11]);
+        let alike = Grouped::of(&jobs[..1]);
+        assert_eq!((&alike.counts[..], alike.places.len()), (&[1][..], 0));
     }
 }

@@ -6,8 +6,12 @@ use tokio_postgres::types::Type;
 use super::params::{get, only};
 
 /// What each version added, in their order. Never changed once released: forward only.
-const STEPS: [&str; 3] =
-    [include_str!("sql/v1.sql"), include_str!("sql/v2.sql"), include_str!("sql/v3.sql")];
+const STEPS: [&str; 4] = [
+    include_str!("sql/v1.sql"),
+    include_str!("sql/v2.sql"),
+    include_str!("sql/v3.sql"),
+    include_str!("sql/v4.sql"),
+];
 
 /// Made anew by each version.
 const FUNCTIONS: [&str; 5] = [
@@ -73,8 +77,7 @@ pub(super) async fn make(link: &Link, schema: &str, wanted: usize) -> Result<(),
 
 fn functions(schema: &str) -> String {
     // Whatever the caller's settings are. Small tables too are read by their index: a plan made while they were small is
-    // kept for as long as the connection. Compiling plans takes longer than carrying them out. What is told to have been
-    // done is on disk, whatever the database's default is.
+    // kept for as long as the connection. Compiling plans takes longer than carrying them out.
     let settings = format!(
         "SET search_path = {schema}, pg_catalog, pg_temp SET enable_seqscan = off SET jit = off \
          SET plan_cache_mode = force_generic_plan"

@@ -226,7 +226,10 @@ impl Postgres {
         let Some(token) = get::<Option<i64>>(row, at + 1)? else { return Ok(()) };
         let keys: Option<Vec<Option<String>>> = get(row, at + 3)?;
         let bodies: Vec<Vec<u8>> = get(row, at + 4)?;
-        turned.lease = Some(Lease { token, jobs: leased(ids, keys, bodies) });
+        let mut jobs = leased(ids, keys, bodies);
+        // The order of claims is that of ids. The database need not sort them: they are as good as sorted.
+        jobs.sort_by_key(|job| job.id);
+        turned.lease = Some(Lease { token, jobs });
         Ok(())
     }
 }

@@ -1,0 +1,1 @@
+-- Nothing but functions. The `push` of version 3 has other arguments, and stays for processes of that version.
