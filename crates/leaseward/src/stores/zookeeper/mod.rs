@@ -32,6 +32,7 @@ mod proof;
 mod record;
 mod release;
 mod renew;
+mod round;
 mod session;
 mod several;
 mod store;
