@@ -84,7 +84,8 @@ async fn begin(
 async fn ask_for_reads(ground: &Ground, session: &Session) {
     let read = Read::Get { path: "/".to_owned() };
     let answer = session.ask(Request::Reads(vec![read])).await;
-    ground.reads.store(matches!(answer, Ok(Body::Reads(_))), Ordering::Relaxed);
+    let is_unknown = matches!(answer, Err(Fault::Refused(Code::Unimplemented)));
+    ground.reads.store(!is_unknown, Ordering::Relaxed);
 }
 
 /// Ends a session that nobody came to use.

@@ -8,14 +8,14 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{mpsc, oneshot},
+    sync::mpsc,
 };
 
 use super::{
     config::{Config, Host},
-    error,
-    round::{self, Round},
-    session::{Answered, Fault, Flight, Session},
+    error, round,
+    running::{Running, Whose},
+    session::{self, Fault, Flight, Session},
     wire::{self, Body, Code, Connected, Reader, Request},
 };
 use crate::{
@@ -54,34 +54,6 @@ pub(super) enum Ended {
 /// more than one.
 const AT_ONCE: usize = 4;
 
-/// Those who were answered together come back together: so often it is stepped aside for them before the next departure.
-const ASIDE: u32 = 2;
-
-/// Requests under way.
-struct Running {
-    requests: VecDeque<Request>,
-    answers: Vec<Answered>,
-    whose: Whose,
-    sent: Moment,
-}
-
-/// Who is told of answers.
-enum Whose {
-    Nobodys,
-    One(oneshot::Sender<Vec<Answered>>),
-    Many(Box<Round>),
-}
-
-impl Whose {
-    fn flights(&self) -> usize {
-        match self {
-            Self::Nobodys => 0,
-            Self::One(_) => 1,
-            Self::Many(round) => round.len(),
-        }
-    }
-}
-
 pub(super) struct Line {
     reader: OwnedReadHalf,
     writer: OwnedWriteHalf,
@@ -92,8 +64,6 @@ pub(super) struct Line {
     under_way: usize,
     /// Flights that wait for those.
     gathered: Vec<Flight>,
-    /// How often yet it is stepped aside.
-    aside: u32,
     xid: i32,
     pub(super) connected: Connected,
     /// When the first message was sent.
@@ -175,7 +145,6 @@ impl Line {
             running: VecDeque::new(),
             under_way: 0,
             gathered: Vec::new(),
-            aside: 0,
             xid: 0,
             connected,
             since,
@@ -195,9 +164,12 @@ impl Line {
         let ended = self.until_it_ends(session, orders).await;
         let fault = if ended == Ended::Over { Fault::Over } else { Fault::Cut };
         for mut running in std::mem::take(&mut self.running) {
-            running.answers.extend(running.requests.iter().map(|_| Err(fault)));
-            early.extend(tell(session, running.whose, running.answers));
+            running.fail(fault);
+            early.extend(running.tell(session));
         }
+        // Watches are of one connection: who wanted one looks again on the next.
+        let sets_watch = |flight: &mut Flight| flight.requests.iter().any(Request::sets_watch);
+        session::fail(self.gathered.extract_if(.., sets_watch), Fault::NotSent);
         early.append(&mut self.gathered);
         ended
     }
@@ -236,12 +208,7 @@ impl Line {
                     Some(Order::Close { session: false }) | None => return Ended::Closed,
                 },
                 () = std::future::ready(()), if self.may_depart() => {
-                    if self.aside > 0 {
-                        self.aside -= 1;
-                        tokio::task::yield_now().await;
-                    } else {
-                        self.depart(session);
-                    }
+                    self.depart(session);
                 }
                 read = self.reader.read(&mut chunk) => match read {
                     Ok(0) | Err(_) => return if closing { Ended::Closed } else { Ended::Cut },
@@ -303,9 +270,8 @@ impl Line {
             self.xid = self.xid.checked_add(1).unwrap_or(1);
             self.outgoing.extend_from_slice(&request.encode(self.xid));
         }
-        let answers = Vec::with_capacity(requests.len());
         self.under_way += whose.flights();
-        self.running.push_back(Running { requests: requests.into(), answers, whose, sent });
+        self.running.push_back(Running::new(requests, whose, sent));
     }
 
     /// Takes in all whole messages.
@@ -352,30 +318,11 @@ impl Line {
         if running.requests.is_empty()
             && let Some(done) = self.running.pop_front()
         {
-            let flights = done.whose.flights();
-            self.under_way -= flights;
-            self.aside = if flights > 1 { ASIDE } else { self.aside };
-            let again = tell(session, done.whose, done.answers);
+            self.under_way -= done.whose.flights();
+            let again = done.tell(session);
             self.send_alone(session, again);
         }
         Ok(None)
-    }
-}
-
-/// Tells whoever is to be told; what has to be sent by itself after all.
-fn tell(session: &Session, whose: Whose, answers: Vec<Answered>) -> Vec<Flight> {
-    match whose {
-        Whose::Nobodys => Vec::new(),
-        Whose::One(tell) => {
-            // Whoever asked may have gone.
-            let _ = tell.send(answers);
-            Vec::new()
-        }
-        Whose::Many(round) => {
-            let landed = round.land(answers);
-            session.learn(&landed);
-            landed.again
-        }
     }
 }
 

@@ -33,6 +33,7 @@ mod record;
 mod release;
 mod renew;
 mod round;
+mod running;
 mod session;
 mod several;
 mod store;

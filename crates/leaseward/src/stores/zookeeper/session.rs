@@ -271,7 +271,7 @@ fn over(session: &Arc<Session>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let _ = session.ground.notices.send(Notice::Over(session.clone()));
 }
 
-fn fail(flights: impl IntoIterator<Item = Flight>, fault: Fault) {
+pub(super) fn fail(flights: impl IntoIterator<Item = Flight>, fault: Fault) {
     for flight in flights {
         let _ = flight.tell.send(flight.requests.iter().map(|_| Err(fault)).collect());
     }

@@ -167,10 +167,12 @@ fn transaction(from: &mut Reader<'_>) -> Result<Result<Body, Code>, Malformed> {
             last_set = Some(stat(from)?);
         } else if operation == -1 {
             // Those before the one that failed, and those after it, are told of as inconsistent.
-            let code = Code::of(from.int()?);
-            if !matches!(code, None | Some(Code::RuntimeInconsistency)) {
-                refused = refused.or(code);
-            }
+            refused = match Code::of(from.int()?) {
+                None | Some(Code::RuntimeInconsistency) => {
+                    refused.or(Some(Code::RuntimeInconsistency))
+                }
+                code => refused.filter(|code| *code != Code::RuntimeInconsistency).or(code),
+            };
         } else if operation != delete {
             return Err(Malformed);
         }

@@ -112,6 +112,10 @@ impl Request {
         }
     }
 
+    pub(in super::super) fn sets_watch(&self) -> bool {
+        matches!(self, Self::Get { watch: true, .. } | Self::Children { watch: true, .. })
+    }
+
     pub(in super::super) fn encode(&self, xid: i32) -> Vec<u8> {
         let mut to = Writer::new();
         to.int(xid);
