@@ -96,6 +96,25 @@ async fn a_batch_costs_as_many_requests_as_one_operation() {
     }
 }
 
+/// Where the transaction is numbered by another server than the one that answers, and others write meanwhile.
+#[tokio::test]
+async fn a_batch_at_a_follower_is_told_its_fences() {
+    const COUNT: u128 = 20;
+    let servers = ZooKeeper::builder().servers(3).start();
+    let at = |server: usize, root: &str| {
+        format!("zookeeper://127.0.0.1:{}/{root}", servers.port(server))
+    };
+    let (one, other) =
+        tokio::join!(async { store(&at(servers.follower(), "x"), "one").await }, async {
+            store(&at(servers.leader(), "y"), "other").await
+        });
+    for _ in 0..10 {
+        let (answers, _) = tokio::join!(one.submit(asks(COUNT)), other.submit(asks(COUNT)));
+        are_held(&one, &answers).await;
+        tokio::join!(one.submit(releases(COUNT)), other.submit(releases(COUNT)));
+    }
+}
+
 #[tokio::test]
 async fn what_is_refused_in_a_batch_is_refused_by_itself() {
     const COUNT: u128 = 20;
