@@ -8,7 +8,7 @@ use leaseward_testkit::ZooKeeper;
 use crate::help::{LONG, client, over, queue_of, store, take, until, view};
 
 /// All requests that the server was sent, heartbeats among them.
-fn received(server: &ZooKeeper) -> u64 {
+pub(crate) fn received(server: &ZooKeeper) -> u64 {
     let said = server.command(0, "mntr").expect("it answers");
     let line = said.lines().find_map(|line| line.strip_prefix("zk_packets_received"));
     line.and_then(|number| number.trim().parse::<f64>().ok()).expect("a number") as u64

@@ -5,6 +5,7 @@
 #[path = "../support/alike.rs"]
 mod alike;
 mod answers;
+mod batches;
 mod ensemble;
 mod help;
 mod interop;

@@ -20,7 +20,7 @@ use super::{
     fences::Fences,
     keeper, layout,
     session::{BEATS, Fault, Ground, Notice, Session},
-    wire::{Body, Code, Kind, Request},
+    wire::{Body, Code, Kind, Read, Request},
 };
 use crate::{
     Error, ErrorKind, LostReason, Name,
@@ -79,6 +79,15 @@ async fn begin(
     }
 }
 
+/// Finds out whether the servers read several at once. Those that do not (3.5) end the connection, so it is asked on one
+/// that is not needed further.
+async fn ask_for_reads(ground: &Ground, session: &Session) {
+    let read = Read::Get { path: "/".to_owned() };
+    let answer = session.ask(Request::Reads(vec![read])).await;
+    let is_unknown = matches!(answer, Err(Fault::Refused(Code::Unimplemented)));
+    ground.reads.store(!is_unknown, Ordering::Relaxed);
+}
+
 /// Ends a session that nobody came to use.
 struct Unused<'a>(&'a Session);
 
@@ -102,6 +111,9 @@ impl Bounds {
         for (found, asked) in found.iter_mut().zip([Duration::MAX, Duration::from_millis(1)]) {
             let session = begin(ground, asked, Duration::ZERO).await?;
             *found = session.timeout;
+            if asked == Duration::MAX {
+                ask_for_reads(ground, &session).await;
+            }
             session.close(true);
         }
         let [longest, shortest] = found;
@@ -136,7 +148,13 @@ impl Client {
     pub(super) async fn open(config: Config, context: &OpenContext) -> Result<Arc<Self>, Error> {
         let (notices, told) = mpsc::unbounded_channel();
         let clock = context.clock.clone();
-        let ground = Arc::new(Ground { config, clock, notices, sent: AtomicU64::new(0) });
+        let ground = Arc::new(Ground {
+            config,
+            clock,
+            notices,
+            sent: AtomicU64::new(0),
+            reads: AtomicBool::new(false),
+        });
         let bounds = Bounds::learn(&ground).await?;
         let this = Arc::new(Self {
             ground,

@@ -10,6 +10,11 @@ use crate::{Mode, Name, Token};
 /// The node that says what fences are counted from. No escaped name begins with a full stop.
 pub(super) const FENCES: &str = ".leaseward";
 
+/// The node that a session writes to in transactions, whose numbers it learns so.
+pub(super) fn witness(session: i64) -> String {
+    format!("{FENCES}-{session:x}")
+}
+
 const EXCLUSIVE: &str = "__lock__";
 const SHARED: &str = "__rlock__";
 /// Curator's readers.

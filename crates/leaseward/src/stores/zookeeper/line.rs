@@ -8,13 +8,14 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{mpsc, oneshot},
+    sync::mpsc,
 };
 
 use super::{
     config::{Config, Host},
-    error,
-    session::{Answered, Fault, Flight, Session},
+    error, round,
+    running::{Running, Whose},
+    session::{self, Fault, Flight, Session},
     wire::{self, Body, Code, Connected, Reader, Request},
 };
 use crate::{
@@ -49,13 +50,9 @@ pub(super) enum Ended {
     Closed,
 }
 
-/// Requests under way.
-struct Running {
-    requests: VecDeque<Request>,
-    answers: Vec<Answered>,
-    tell: Option<oneshot::Sender<Vec<Answered>>>,
-    sent: Moment,
-}
+/// So many flights set out as they come. While that many are under way, others gather: then they cost the server little
+/// more than one.
+const AT_ONCE: usize = 4;
 
 pub(super) struct Line {
     reader: OwnedReadHalf,
@@ -63,10 +60,16 @@ pub(super) struct Line {
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     running: VecDeque<Running>,
+    /// Flights under way.
+    under_way: usize,
+    /// Flights that wait for those.
+    gathered: Vec<Flight>,
     xid: i32,
     pub(super) connected: Connected,
     /// When the first message was sent.
     pub(super) since: Moment,
+    /// When something was last sent that the leader has a part in.
+    last_led: Moment,
 }
 
 /// What a connection takes up: a session that is there, or a new one.
@@ -140,27 +143,34 @@ impl Line {
             incoming,
             outgoing: Vec::new(),
             running: VecDeque::new(),
+            under_way: 0,
+            gathered: Vec::new(),
             xid: 0,
             connected,
             since,
+            last_led: since,
         })
     }
 
-    /// Carries requests and answers until the connection ends. `early` was asked for while there was none.
+    /// Carries requests and answers until the connection ends. `early` was asked for while there was none; what was not
+    /// sent in the end is there again.
     pub(super) async fn carry(
         mut self,
         session: &Session,
         orders: &mut mpsc::UnboundedReceiver<Order>,
-        early: Vec<Flight>,
+        early: &mut Vec<Flight>,
     ) -> Ended {
-        for flight in early {
-            self.send(session, flight.requests, Some(flight.tell));
-        }
+        self.gathered = std::mem::take(early);
         let ended = self.until_it_ends(session, orders).await;
         let fault = if ended == Ended::Over { Fault::Over } else { Fault::Cut };
-        for running in self.running.drain(..) {
+        for mut running in std::mem::take(&mut self.running) {
             running.fail(fault);
+            early.extend(running.tell(session));
         }
+        // Watches are of one connection: who wanted one looks again on the next.
+        let sets_watch = |flight: &mut Flight| flight.requests.iter().any(Request::sets_watch);
+        session::fail(self.gathered.extract_if(.., sets_watch), Fault::NotSent);
+        early.append(&mut self.gathered);
         ended
     }
 
@@ -171,7 +181,6 @@ impl Line {
     ) -> Ended {
         let mut chunk = vec![0; CHUNK];
         let mut closing = false;
-        let mut last_led = self.since;
         let every = (session.beat.min(session.patience) / 4).clamp(LOOK_MIN, LOOK_MAX);
         let mut look = tokio::time::interval(every);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -185,23 +194,22 @@ impl Line {
                     if oldest.is_some_and(|sent| now >= sent + session.patience) {
                         return if closing { Ended::Closed } else { Ended::Cut };
                     }
-                    if now >= last_led + session.beat && !closing {
-                        last_led = self.send(session, vec![Request::Sync], None);
+                    if now >= self.last_led + session.beat && !closing {
+                        self.send(session, vec![Request::Sync], Whose::Nobodys);
                     }
                 }
                 order = orders.recv(), if !closing => match order {
-                    Some(Order::Send(flight)) => {
-                        // A request that only reads keeps no session alive where it counts.
-                        let is_led = flight.requests.iter().any(Request::is_led);
-                        let sent = self.send(session, flight.requests, Some(flight.tell));
-                        last_led = if is_led { sent } else { last_led };
-                    }
+                    Some(Order::Send(flight)) => self.gathered.push(flight),
                     Some(Order::Close { session: true }) => {
-                        self.send(session, vec![Request::Close], None);
+                        self.depart(session);
+                        self.send(session, vec![Request::Close], Whose::Nobodys);
                         closing = true;
                     }
                     Some(Order::Close { session: false }) | None => return Ended::Closed,
                 },
+                () = std::future::ready(()), if self.may_depart() => {
+                    self.depart(session);
+                }
                 read = self.reader.read(&mut chunk) => match read {
                     Ok(0) | Err(_) => return if closing { Ended::Closed } else { Ended::Cut },
                     Ok(len) => {
@@ -224,21 +232,46 @@ impl Line {
         }
     }
 
-    fn send(
-        &mut self,
-        session: &Session,
-        requests: Vec<Request>,
-        tell: Option<oneshot::Sender<Vec<Answered>>>,
-    ) -> Moment {
+    fn may_depart(&self) -> bool {
+        !self.gathered.is_empty() && self.under_way < AT_ONCE
+    }
+
+    /// Sends what has gathered.
+    fn depart(&mut self, session: &Session) {
+        let mut flights = std::mem::take(&mut self.gathered);
+        // What was given up while it waited here is not done either.
+        flights.retain(|flight| !flight.tell.is_closed());
+        if let [_] = flights[..] {
+            return self.send_alone(session, flights);
+        }
+        let means = session.means();
+        let departure = round::gather(flights, &means);
+        for round in departure.rounds {
+            let requests = round.requests(&means);
+            self.send(session, requests, Whose::Many(Box::new(round)));
+        }
+        self.send_alone(session, departure.alone);
+    }
+
+    fn send_alone(&mut self, session: &Session, flights: Vec<Flight>) {
+        for flight in flights {
+            self.send(session, flight.requests, Whose::One(flight.tell));
+        }
+    }
+
+    fn send(&mut self, session: &Session, requests: Vec<Request>, whose: Whose) {
         let sent = session.clock.now();
         session.sending(sent, requests.len());
+        // A request that only reads keeps no session alive where it counts.
+        if requests.iter().any(Request::is_led) {
+            self.last_led = sent;
+        }
         for request in &requests {
             self.xid = self.xid.checked_add(1).unwrap_or(1);
             self.outgoing.extend_from_slice(&request.encode(self.xid));
         }
-        let answers = Vec::with_capacity(requests.len());
-        self.running.push_back(Running { requests: requests.into(), answers, tell, sent });
-        sent
+        self.under_way += whose.flights();
+        self.running.push_back(Running::new(requests, whose, sent));
     }
 
     /// Takes in all whole messages.
@@ -284,21 +317,12 @@ impl Line {
         running.answers.push(answer);
         if running.requests.is_empty()
             && let Some(done) = self.running.pop_front()
-            && let Some(tell) = done.tell
         {
-            // Whoever asked may have gone.
-            let _ = tell.send(done.answers);
+            self.under_way -= done.whose.flights();
+            let again = done.tell(session);
+            self.send_alone(session, again);
         }
         Ok(None)
-    }
-}
-
-impl Running {
-    fn fail(mut self, fault: Fault) {
-        self.answers.extend(self.requests.iter().map(|_| Err(fault)));
-        if let Some(tell) = self.tell {
-            let _ = tell.send(self.answers);
-        }
     }
 }
 

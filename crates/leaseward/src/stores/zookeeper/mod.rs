@@ -12,6 +12,7 @@
 //! - **Fences** are the transactions that created the nodes, on the scale of microseconds since the epoch.
 //! - **Leases move**: another process that has the handle puts a node of the same name, owned by its own session, into
 //!   the place of the old one, in one transaction.
+//! - **What gathers goes out together**: one transaction and one read for many operations, each with its own answer.
 //!
 //! The protocol is spoken here, without a driver: what was sent when, and who answered, is what deadlines are made of.
 //!
@@ -32,6 +33,8 @@ mod proof;
 mod record;
 mod release;
 mod renew;
+mod round;
+mod running;
 mod session;
 mod several;
 mod store;

@@ -13,9 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     config::Config,
-    error,
+    error, layout,
     line::{Ended, Line, Order, Resume},
     proof::Proof,
+    round::{Landed, Means},
     wire::{Body, Code, Event, Request},
 };
 use crate::{
@@ -45,6 +46,7 @@ pub(super) enum Fault {
 pub(super) type Answered = Result<Body, Fault>;
 
 /// Requests that go together.
+#[derive(Debug)]
 pub(super) struct Flight {
     pub(super) requests: Vec<Request>,
     pub(super) tell: oneshot::Sender<Vec<Answered>>,
@@ -68,6 +70,8 @@ pub(super) struct Ground {
     pub(super) notices: mpsc::UnboundedSender<Notice>,
     /// Requests sent so far, by all sessions.
     pub(super) sent: AtomicU64,
+    /// Whether the servers read several at once.
+    pub(super) reads: AtomicBool,
 }
 
 pub(super) struct Session {
@@ -85,6 +89,8 @@ pub(super) struct Session {
     zxid: AtomicI64,
     proof: Mutex<Proof>,
     is_over: AtomicBool,
+    /// See [`Means::has_witness`].
+    has_witness: Mutex<Option<bool>>,
     events: mpsc::UnboundedSender<Event>,
     ground: Arc<Ground>,
 }
@@ -119,6 +125,7 @@ impl Session {
             zxid: AtomicI64::new(0),
             proof: Mutex::new(proof),
             is_over: AtomicBool::new(false),
+            has_witness: Mutex::new(Some(false)),
             events,
             ground: ground.clone(),
         });
@@ -183,6 +190,28 @@ impl Session {
         }
     }
 
+    /// What may be put together, by what is known.
+    pub(super) fn means(&self) -> Means {
+        let config = &self.ground.config;
+        Means {
+            session: self.id,
+            witness: format!("{}/{}", config.root, layout::witness(self.id)),
+            acl: config.acl(),
+            has_witness: *self.has_witness.lock(),
+            reads: self.ground.reads.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Takes in what a round has shown.
+    pub(super) fn learn(&self, landed: &Landed) {
+        if let Some(has_witness) = landed.has_witness {
+            *self.has_witness.lock() = has_witness;
+        }
+        if landed.knows_no_reads {
+            self.ground.reads.store(false, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn told(&self, event: Event) {
         let _ = self.events.send(event);
     }
@@ -204,10 +233,13 @@ async fn drive(session: Arc<Session>, mut line: Line, mut orders: mpsc::Unbounde
     let ground = session.ground.clone();
     let mut early = Vec::new();
     loop {
-        let ended = line.carry(&session, &mut orders, std::mem::take(&mut early)).await;
+        let ended = line.carry(&session, &mut orders, &mut early).await;
         match ended {
             Ended::Closed => break,
-            Ended::Over => return over(&session, orders),
+            Ended::Over => {
+                fail(early, Fault::Over);
+                return over(&session, orders);
+            }
             Ended::Cut => {
                 tracing::debug!(at = %ground.config.location(), "the connection was lost");
             }
@@ -239,7 +271,7 @@ fn over(session: &Arc<Session>, mut orders: mpsc::UnboundedReceiver<Order>) {
     let _ = session.ground.notices.send(Notice::Over(session.clone()));
 }
 
-fn fail(flights: impl IntoIterator<Item = Flight>, fault: Fault) {
+pub(super) fn fail(flights: impl IntoIterator<Item = Flight>, fault: Fault) {
     for flight in flights {
         let _ = flight.tell.send(flight.requests.iter().map(|_| Err(fault)).collect());
     }

@@ -113,7 +113,7 @@ impl Client {
         flight.extend(children.map(|path| Request::Children { path, watch: false }));
         let mut answers = session.fly(flight).await.into_iter().skip(made);
         let created = match answers.next() {
-            Some(Ok(Body::Transaction(created))) => created,
+            Some(Ok(Body::Transaction { created, .. })) => created,
             Some(Err(Fault::Refused(Code::NoNode))) => {
                 ask.names.iter().for_each(|name| self.note_known(name, false));
                 return Ok(None);

@@ -60,7 +60,7 @@ impl ZooKeeper {
     }
 }
 
-/// Requests of any number of batches are under way on one connection.
+/// Requests of any number of batches share one connection, which puts together what gathers.
 const LANES: usize = 64;
 
 impl Store for ZooKeeper {

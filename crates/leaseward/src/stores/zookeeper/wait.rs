@@ -162,7 +162,11 @@ impl Client {
                 return Err(self.failed(fault, false));
             }
             Some(Ok(
-                Body::Done | Body::Created { .. } | Body::Acl { .. } | Body::Transaction(_),
+                Body::Done
+                | Body::Created { .. }
+                | Body::Acl { .. }
+                | Body::Transaction { .. }
+                | Body::Reads(_),
             ))
             | None => None,
         };

@@ -74,4 +74,41 @@ impl Code {
             other => Self::Other(other),
         })
     }
+
+    /// Whether what was refused with it surely was not done.
+    pub(in super::super) fn changes_nothing(self) -> bool {
+        match self {
+            Self::Unimplemented
+            | Self::BadArguments
+            | Self::MarshallingError
+            | Self::NewConfigNoQuorum
+            | Self::ReconfigInProgress
+            | Self::ReconfigDisabled
+            | Self::ApiError
+            | Self::NoNode
+            | Self::NoAuth
+            | Self::BadVersion
+            | Self::NoChildrenForEphemerals
+            | Self::NodeExists
+            | Self::NotEmpty
+            | Self::SessionExpired
+            | Self::InvalidCallback
+            | Self::InvalidAcl
+            | Self::AuthFailed
+            | Self::SessionMoved
+            | Self::NotReadOnly
+            | Self::EphemeralOnLocalSession
+            | Self::NoWatcher
+            | Self::SessionClosedRequireSaslAuth
+            | Self::QuotaExceeded
+            | Self::Throttled => true,
+            Self::SystemError
+            | Self::RuntimeInconsistency
+            | Self::DataInconsistency
+            | Self::ConnectionLoss
+            | Self::OperationTimeout
+            | Self::RequestTimeout
+            | Self::Other(_) => false,
+        }
+    }
 }

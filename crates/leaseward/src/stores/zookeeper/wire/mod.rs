@@ -1,4 +1,4 @@
-//! The part of ZooKeeper's protocol that locks need: fifteen messages, encoded by hand.
+//! The part of ZooKeeper's protocol that locks need: sixteen messages, encoded by hand.
 //!
 //! A message is a length and a record of big-endian numbers, strings and buffers with their lengths. Requests of one
 //! connection are carried out and answered in their order, so any number of them may be under way.
@@ -12,7 +12,7 @@ pub(super) use self::{
     code::Code,
     jute::{Malformed, Reader},
     reply::{Body, Connected, Event, EventKind, Stat, connected, event, header},
-    request::{Acl, Kind, Part, Request, auth, connect},
+    request::{Acl, Kind, Part, Read, Request, auth, connect},
 };
 
 /// The longest answer that is believed: the server's own limit is a megabyte, a list of many children may be longer.

@@ -3,7 +3,7 @@
 use super::{
     code::Code,
     jute::{Malformed, Reader},
-    request::{IN_MULTI, Request},
+    request::{IN_MULTI, IN_READS, Request},
 };
 
 /// What stands before each answer.
@@ -19,8 +19,11 @@ pub(in super::super) struct Header {
 pub(in super::super) struct Stat {
     /// The transaction that created it.
     pub(in super::super) czxid: i64,
-    /// When that was, in milliseconds since the epoch, by the leader's clock.
+    /// The one that last changed its data.
+    pub(in super::super) mzxid: i64,
+    /// When those were, in milliseconds since the epoch, by the leader's clock.
     pub(in super::super) ctime_ms: i64,
+    pub(in super::super) mtime_ms: i64,
     pub(in super::super) version: i32,
     /// The session it ends with; zero for none.
     pub(in super::super) owner: i64,
@@ -44,8 +47,15 @@ pub(in super::super) enum Body {
     Acl {
         is_open: bool,
     },
-    /// All of it was done; what was created, in its order. What the server says of those nodes is empty.
-    Transaction(Vec<String>),
+    /// All of it was done.
+    Transaction {
+        /// What was created, in its order: of these nodes the server says nothing else.
+        created: Vec<String>,
+        /// The last node whose data was set.
+        set: Option<Stat>,
+    },
+    /// Each has its own answer.
+    Reads(Vec<Result<Body, Code>>),
 }
 
 /// The answer to the first message of a connection.
@@ -101,12 +111,10 @@ impl Body {
         Ok(Ok(match request {
             Request::Create { .. } => Self::Created { path: from.text()?, stat: stat(from)? },
             Request::Get { .. } => Self::Data { data: from.bytes()?.to_vec(), stat: stat(from)? },
-            Request::Children { .. } => {
-                let count = from.count()?;
-                Self::Children((0..count).map(|_| from.text()).collect::<Result<_, _>>()?)
-            }
+            Request::Children { .. } => children(from)?,
             Request::GetAcl { .. } => Self::Acl { is_open: is_open(from)? },
             Request::Multi(_) => return transaction(from),
+            Request::Reads(_) => Self::Reads(reads(from)?),
             Request::Delete { .. } | Request::Set { .. } | Request::Sync | Request::Close => {
                 Self::Done
             }
@@ -115,15 +123,18 @@ impl Body {
 }
 
 fn stat(from: &mut Reader<'_>) -> Result<Stat, Malformed> {
-    let czxid = from.long()?;
-    from.long()?;
-    let ctime_ms = from.long()?;
-    from.long()?;
+    let (czxid, mzxid) = (from.long()?, from.long()?);
+    let (ctime_ms, mtime_ms) = (from.long()?, from.long()?);
     let version = from.int()?;
     from.take(8)?;
     let owner = from.long()?;
     from.take(16)?;
-    Ok(Stat { czxid, ctime_ms, version, owner })
+    Ok(Stat { czxid, mzxid, ctime_ms, mtime_ms, version, owner })
+}
+
+fn children(from: &mut Reader<'_>) -> Result<Body, Malformed> {
+    let count = from.count()?;
+    Ok(Body::Children((0..count).map(|_| from.text()).collect::<Result<_, _>>()?))
 }
 
 fn is_open(from: &mut Reader<'_>) -> Result<bool, Malformed> {
@@ -140,7 +151,7 @@ fn is_open(from: &mut Reader<'_>) -> Result<bool, Malformed> {
 
 fn transaction(from: &mut Reader<'_>) -> Result<Result<Body, Code>, Malformed> {
     let [create, create2, delete, set] = IN_MULTI;
-    let (mut created, mut refused) = (Vec::new(), None);
+    let (mut created, mut last_set, mut refused) = (Vec::new(), None, None);
     loop {
         let (operation, is_last) = (from.int()?, from.bool()?);
         from.int()?;
@@ -153,19 +164,42 @@ fn transaction(from: &mut Reader<'_>) -> Result<Result<Body, Code>, Malformed> {
             created.push(from.text()?);
             stat(from)?;
         } else if operation == set {
-            stat(from)?;
+            last_set = Some(stat(from)?);
         } else if operation == -1 {
             // Those before the one that failed, and those after it, are told of as inconsistent.
-            let code = Code::of(from.int()?);
-            if !matches!(code, None | Some(Code::RuntimeInconsistency)) {
-                refused = refused.or(code);
-            }
+            refused = match Code::of(from.int()?) {
+                None | Some(Code::RuntimeInconsistency) => {
+                    refused.or(Some(Code::RuntimeInconsistency))
+                }
+                code => refused.filter(|code| *code != Code::RuntimeInconsistency).or(code),
+            };
         } else if operation != delete {
             return Err(Malformed);
         }
     }
     Ok(match refused {
-        None => Ok(Body::Transaction(created)),
+        None => Ok(Body::Transaction { created, set: last_set }),
         Some(code) => Err(code),
     })
+}
+
+fn reads(from: &mut Reader<'_>) -> Result<Vec<Result<Body, Code>>, Malformed> {
+    let [get, children_alone] = IN_READS;
+    let mut answers = Vec::new();
+    loop {
+        let (operation, is_last) = (from.int()?, from.bool()?);
+        from.int()?;
+        if is_last {
+            return Ok(answers);
+        }
+        answers.push(if operation == get {
+            Ok(Body::Data { data: from.bytes()?.to_vec(), stat: stat(from)? })
+        } else if operation == children_alone {
+            Ok(children(from)?)
+        } else if operation == -1 {
+            Err(Code::of(from.int()?).ok_or(Malformed)?)
+        } else {
+            return Err(Malformed);
+        });
+    }
 }

@@ -58,7 +58,16 @@ pub(in super::super) enum Request {
     },
     /// All of these or none.
     Multi(Vec<Part>),
+    /// All of these, each with an answer of its own. Since 3.6.
+    Reads(Vec<Read>),
     Close,
+}
+
+/// What can be read together with others. No watches: the server forgets to set them.
+#[derive(Clone, Debug)]
+pub(in super::super) enum Read {
+    Get { path: String },
+    Children { path: String },
 }
 
 /// What a transaction is made of.
@@ -74,11 +83,13 @@ const DELETE: i32 = 2;
 const GET: i32 = 4;
 const SET: i32 = 5;
 const GET_ACL: i32 = 6;
+const CHILDREN_ALONE: i32 = 8;
 const SYNC: i32 = 9;
 const CHILDREN: i32 = 12;
 const MULTI: i32 = 14;
 const CREATE2: i32 = 15;
 const CREATE_CONTAINER: i32 = 19;
+const MULTI_READ: i32 = 22;
 const AUTH: i32 = 100;
 const CLOSE: i32 = -11;
 
@@ -93,8 +104,16 @@ impl Request {
             | Self::Set { .. }
             | Self::Sync
             | Self::Multi(_) => true,
-            Self::Get { .. } | Self::Children { .. } | Self::GetAcl { .. } | Self::Close => false,
+            Self::Get { .. }
+            | Self::Children { .. }
+            | Self::GetAcl { .. }
+            | Self::Reads(_)
+            | Self::Close => false,
         }
+    }
+
+    pub(in super::super) fn sets_watch(&self) -> bool {
+        matches!(self, Self::Get { watch: true, .. } | Self::Children { watch: true, .. })
     }
 
     pub(in super::super) fn encode(&self, xid: i32) -> Vec<u8> {
@@ -139,6 +158,13 @@ impl Request {
                 }
                 multi_header(&mut to, -1, true);
             }
+            Self::Reads(reads) => {
+                to.int(MULTI_READ);
+                for read in reads {
+                    read.encode(&mut to);
+                }
+                multi_header(&mut to, -1, true);
+            }
             Self::Close => to.int(CLOSE),
         }
         to.done()
@@ -162,6 +188,18 @@ impl Part {
                 set(to, path, data, *version);
             }
         }
+    }
+}
+
+impl Read {
+    fn encode(&self, to: &mut Writer) {
+        let (operation, path) = match self {
+            Self::Get { path } => (GET, path),
+            Self::Children { path } => (CHILDREN_ALONE, path),
+        };
+        multi_header(to, operation, false);
+        to.text(path);
+        to.bool(false);
     }
 }
 
@@ -227,3 +265,6 @@ pub(in super::super) fn auth(login: &Arc<str>) -> Vec<u8> {
 
 /// The operations a transaction's answer is made of.
 pub(super) const IN_MULTI: [i32; 4] = [CREATE, CREATE2, DELETE, SET];
+
+/// Those that the answer to reads is made of.
+pub(super) const IN_READS: [i32; 2] = [GET, CHILDREN_ALONE];
