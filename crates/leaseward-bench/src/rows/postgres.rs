@@ -40,8 +40,7 @@ const HELD: Duration = Duration::from_millis(1);
 const STATEMENTS: &str = "\
 SELECT * FROM leaseward.submit(1, NULL, false, 1, '{1}', ARRAY['bench:' || :client_id], ARRAY['\\x01'::bytea], '{w}', \
 '{0}', '{10000000}', '{1}', '{0}', '{NULL}');
-SELECT * FROM leaseward.submit(1, NULL, false, 1, '{4}', ARRAY['bench:' || :client_id], ARRAY['\\x01'::bytea], '{w}', \
-'{0}', '{0}', '{0}', '{0}', '{NULL}');
+SELECT * FROM leaseward.give_back(1, NULL, 'bench:' || :client_id, '\\x01');
 ";
 
 /// One server for all rows, started when the first needs it; on disk, with PostgreSQL's own settings.
