@@ -170,6 +170,21 @@ async fn what_was_given_up_is_not_carried_out_once_its_row_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_was_given_up_is_not_carried_out_once_its_row_is_free() {
+    let server = server();
+    let store = open(&format!("{}?timeout=300ms", server.url())).await;
+    granted(one(&*store, taking("a", 1)).await);
+    let other = session(&server.url()).await;
+    let hold = "BEGIN; SELECT FROM leaseward.leases WHERE name = 'a' FOR NO KEY UPDATE";
+    other.batch_execute(hold).await.expect("the row is free");
+    let unknown = one(&*store, releasing("a", 1)).await;
+    assert_eq!(unknown.expect_err("nobody answers").kind(), ErrorKind::Indeterminate);
+    other.batch_execute("COMMIT").await.expect("ended");
+    nobody_is_at_work(&server);
+    assert_eq!(server.sql("SELECT count(*) FROM leaseward.leases WHERE token IS NOT NULL"), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_lost_leaves_it_open() {
     let server = server();
     let proxy = Proxy::start(&server.address());

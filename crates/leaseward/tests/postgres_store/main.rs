@@ -15,6 +15,7 @@ mod forgetting;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;
+mod lone;
 #[path = "../support/names.rs"]
 mod names;
 mod reference;
@@ -23,3 +24,4 @@ mod rows;
 #[path = "../support/steps.rs"]
 mod steps;
 mod tls;
+mod upgrades;

@@ -239,6 +239,7 @@ fn play(args: &[String]) -> Result<Vec<f64>, String> {
         span: Duration::from_millis(argument(args, 3)?),
         first: argument(args, 4)?,
         log: argument(args, 5)?,
+        held: Duration::from_micros(args.get(6).map_or(Ok(0), |_| argument(args, 6))?),
     };
     // One thread a process, for all: there are more processes than cores, and Node and Python have no more either.
     tasks::in_task(Threads::One, async move {
@@ -258,6 +259,8 @@ struct Contest {
     span: Duration,
     first: usize,
     log: String,
+    /// How long each holds it.
+    held: Duration,
 }
 
 /// What one task did.
@@ -280,7 +283,7 @@ impl Contest {
         for client in all {
             let own = Arc::new(Mutex::new(Done::default()));
             done.push(own.clone());
-            running.push(tokio::spawn(take_turns(client, own)));
+            running.push(tokio::spawn(take_turns(client, self.held, own)));
         }
         tokio::time::sleep(self.span).await;
         let end = now();
@@ -304,13 +307,17 @@ impl Contest {
     }
 }
 
-async fn take_turns<C: Client>(mut client: C, done: Arc<Mutex<Done>>) {
+async fn take_turns<C: Client>(mut client: C, hold: Duration, done: Arc<Mutex<Done>>) {
     loop {
         let asked = now();
         done.lock().unwrap_or_else(PoisonError::into_inner).asked = asked;
         let visit = async {
             let held = client.acquire().await?;
-            let (came, left) = (now(), now());
+            let came = now();
+            if !hold.is_zero() {
+                tokio::time::sleep(hold).await;
+            }
+            let left = now();
             client.release(held).await?;
             Ok::<_, String>([asked, came, left])
         };

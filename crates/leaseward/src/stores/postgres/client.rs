@@ -26,14 +26,12 @@ use super::{
 use crate::{
     Error, ErrorKind, Name, Token,
     clock::Clock,
-    store::{
-        Answer, Ask, Batch, Grant, Guarantee, IfBusy, OpenContext, Operation, Push, PushSink, Reply,
-    },
+    store::{Answer, Batch, Guarantee, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
 /// How often operations are sent whose names another transaction is at work on. From the second time on the server
 /// itself waits for its end, so more than a few happen only if somebody holds the row on purpose.
-const SENDS_MAX: usize = 6;
+pub(super) const SENDS_MAX: usize = 6;
 
 /// How often a push steps aside for the answer that came before it: both are a few polls of the runtime apart.
 const STEPS_ASIDE: usize = 8;
@@ -53,14 +51,15 @@ pub(super) struct Client {
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
     submit_sql: String,
-    ask_all_sql: String,
+    give_back_sql: String,
+    pub(super) ask_all_sql: String,
 }
 
 /// What came of a batch, while it is being sent.
-struct Progress<'a> {
+pub(super) struct Progress<'a> {
     batch: &'a [Operation],
     answers: Vec<Option<Answer>>,
-    pushes: Vec<Push>,
+    pub(super) pushes: Vec<Push>,
 }
 
 impl Client {
@@ -89,6 +88,7 @@ impl Client {
             sink: OnceLock::new(),
             waiting: Mutex::default(),
             submit_sql: call("submit", 13),
+            give_back_sql: call("give_back", 4),
             ask_all_sql: call("ask_all", 11),
             config,
         });
@@ -162,25 +162,48 @@ impl Client {
             if places.is_empty() {
                 return;
             }
-            // What comes alone holds up nobody else.
-            let waits = send > 0 || progress.batch.len() == 1;
-            let columns = Columns::of(progress.batch, &places, waits);
-            let rows = match self
-                .call(&self.submit_sql, waits, Some(columns.simple), &columns.params())
-                .await
-            {
+            let (places_sent, sent) = self.send(progress.batch, &places, send > 0).await;
+            let rows = match sent {
                 Ok(rows) => rows,
                 Err(failure) if failure.class == Some(Class::Conflict) && send + 1 < SENDS_MAX => {
                     continue;
                 }
                 Err(failure) => return progress.fail(&places, &failure.error),
             };
-            match self.read(&rows, &columns.places, progress) {
+            match self.read(&rows, &places_sent, progress) {
                 Ok(in_flight) => places = in_flight,
                 Err(error) => return progress.fail(&places, &error),
             }
         }
         progress.fail(&places, &in_the_way());
+    }
+
+    /// Sends the operations at these places once, and says in which order.
+    async fn send(
+        &self,
+        batch: &[Operation],
+        places: &[usize],
+        is_again: bool,
+    ) -> (Vec<usize>, Result<Vec<Row>, Failure>) {
+        if let [Operation::Release(release)] = batch
+            && release.keep.is_zero()
+            && !is_again
+        {
+            let (name, token) = (release.name.as_str(), Key::from(&release.token));
+            let params: [Param<'_>; 4] = [
+                (&self.me, Type::INT8),
+                (&self.late(), Type::INT8),
+                (&name, Type::TEXT),
+                (&token, Type::BYTEA),
+            ];
+            return (places.to_vec(), self.lines.query(&self.give_back_sql, &params).await);
+        }
+        // What comes alone holds up nobody else.
+        let waits = is_again || batch.len() == 1;
+        let columns = Columns::of(batch, places, waits);
+        let simple = Some(columns.simple);
+        let rows = self.call(&self.submit_sql, waits, simple, &columns.params()).await;
+        (columns.places, rows)
     }
 
     /// Reads the answers of a call; what has to be sent again comes back, in the order of names.
@@ -210,69 +233,6 @@ impl Client {
         Ok(in_flight)
     }
 
-    /// All names or none.
-    async fn ask_all(&self, progress: &mut Progress<'_>, ask: &Ask) -> Answer {
-        let names: Vec<&str> = ask.names.iter().map(Name::as_str).collect();
-        let (token, who) = (Key::from(&ask.token), &**ask.token.who());
-        let (mode, span) = (wire::mode_code(ask.mode), wire::micros(ask.ttl));
-        let (block, delay) = (wire::number(ask.block), wire::micros(ask.lock_delay));
-        let content = wire::content(ask);
-        let params: [Param<'_>; 8] = [
-            (&names, Type::TEXT_ARRAY),
-            (&token, Type::BYTEA),
-            (&who, Type::TEXT),
-            (&mode, Type::INT4),
-            (&span, Type::INT8),
-            (&block, Type::INT4),
-            (&delay, Type::INT8),
-            (&content, Type::BYTEA),
-        ];
-        let operation = Operation::Ask(ask.clone());
-        for send in 0..SENDS_MAX {
-            let rows = match self.call(&self.ask_all_sql, send > 0, None, &params).await {
-                Ok(rows) => rows,
-                Err(failure) if failure.class == Some(Class::Conflict) => continue,
-                Err(failure) => return Err(failure.error),
-            };
-            if let Some(answer) = self.read_all(&rows, &operation, progress)? {
-                return answer;
-            }
-        }
-        Err(in_the_way())
-    }
-
-    /// The answers to an ask for several names as one; `None` if it has to be sent again.
-    fn read_all(
-        &self,
-        rows: &[Row],
-        operation: &Operation,
-        progress: &mut Progress<'_>,
-    ) -> Result<Option<Answer>, Error> {
-        let mut all: Option<Answer> = None;
-        for row in rows {
-            match answers::read(row, |_| Some(operation))? {
-                Said::To(_, Outcome::InFlight) => return Ok(None),
-                Said::To(_, Outcome::Answer(answer)) => match (&mut all, answer) {
-                    (Some(Ok(Reply::Granted(first))), Ok(Reply::Granted(next))) => {
-                        first.blocks.extend(next.blocks);
-                    }
-                    // Of one name it would be said which permit it is, and how many wait.
-                    (_, Ok(Reply::Granted(first))) => {
-                        all = Some(Ok(Reply::Granted(Grant { slot: None, waiters: 0, ..first })));
-                    }
-                    (_, answer) => all = Some(answer),
-                },
-                Said::Clock(us) => self.database.learn(us, self.clock.now()),
-                Said::Late(us) => {
-                    self.database.learn(us, self.clock.now());
-                    return Ok(None);
-                }
-                Said::Push(push) => progress.pushes.push(push),
-            }
-        }
-        all.map(Some).ok_or_else(answers::unexpected)
-    }
-
     /// Calls a function. What every one of them is told first: whose call it is, when nobody waits for its answer any
     /// more, and whether it may wait for rows.
     pub(super) async fn call(
@@ -282,8 +242,7 @@ impl Client {
         simple: Option<i32>,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Failure> {
-        let late =
-            self.database.at(self.clock.now()).map(|us| us + wire::micros(self.config.timeout));
+        let late = self.late();
         let mut all: Vec<Param<'_>> = Vec::with_capacity(params.len() + 4);
         all.extend([
             (&self.me as _, Type::INT8),
@@ -295,6 +254,11 @@ impl Client {
         }
         all.extend(params.iter().cloned());
         self.lines.query(sql, &all).await
+    }
+
+    /// When nobody waits any more for what is sent now, on the database's clock.
+    fn late(&self) -> Option<i64> {
+        self.database.at(self.clock.now()).map(|us| us + wire::micros(self.config.timeout))
     }
 
     /// Settles names in which something has expired.
@@ -400,7 +364,7 @@ impl Progress<'_> {
     }
 }
 
-fn in_the_way() -> Error {
+pub(super) fn in_the_way() -> Error {
     Error::new(ErrorKind::Unavailable, "another transaction has the row of this name and keeps it")
         .hint("`leaseward doctor` says which one; asking again is safe")
 }

@@ -34,6 +34,7 @@ mod link;
 mod listener;
 mod probe;
 mod schema;
+mod several;
 mod store;
 mod wire;
 

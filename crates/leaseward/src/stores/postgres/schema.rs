@@ -10,20 +10,24 @@ use super::{
 };
 use crate::{Error, ErrorKind, store::StoreUrl};
 
-/// The newest schema this version knows, kept in the table `meta`.
-const VERSION: i32 = 1;
+/// The newest schema this version knows, kept in the table `meta`. The tables have been the same since the first; the
+/// second added a function for lone releases.
+const VERSION: i32 = 2;
 
 /// Under this lock the schema is made, so that of many who come first one makes it.
 pub(super) const MAKING: i64 = 0x006c_6561_7365_7764;
 
-/// In the order in which they need each other.
-const PARTS: [&str; 6] = [
-    include_str!("sql/tables.sql"),
+const TABLES: &str = include_str!("sql/tables.sql");
+
+/// Made anew by each version, in the order in which they need each other.
+const FUNCTIONS: [&str; 7] = [
     include_str!("sql/steps.sql"),
     include_str!("sql/operations.sql"),
     include_str!("sql/plain.sql"),
     include_str!("sql/submit.sql"),
-    concat!(include_str!("sql/several.sql"), include_str!("sql/sweep.sql")),
+    include_str!("sql/give_back.sql"),
+    include_str!("sql/several.sql"),
+    include_str!("sql/sweep.sql"),
 ];
 
 /// What stands in for the settings that every function called from outside has.
@@ -40,7 +44,8 @@ pub(super) async fn ready(lines: &Lines, config: &Config, dialler: &Dialler) -> 
     match found.first().map(|row| row.get(0)) {
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => Err(newer(version)),
-        _ => Err(foreign(&config.schema)),
+        Some(_) => make(config, dialler).await.map(drop),
+        None => Err(foreign(&config.schema)),
     }
 }
 
@@ -49,11 +54,14 @@ pub(super) async fn ready(lines: &Lines, config: &Config, dialler: &Dialler) -> 
 pub enum Migrated {
     /// The schema was made.
     Made,
+    /// An older one was brought up to date. Leases and who waits for them are as they were.
+    Upgraded,
     /// It was there already, as it should be.
     NothingToDo,
 }
 
-/// Makes the schema that a store's URL names, as a user who may; for those whose programs may not.
+/// Makes the schema that a store's URL names, or brings it up to date, as a user who may; for those whose programs may
+/// not.
 ///
 /// # Cancel safety
 /// Cancel safe: either all of it is made or nothing.
@@ -116,7 +124,11 @@ async fn make_locked(client: &Client, schema: &str) -> Sql<Result<Migrated, Erro
         return Ok(match version {
             Some(VERSION) => Ok(Migrated::NothingToDo),
             Some(version) if version > VERSION => Err(newer(version)),
-            _ => Err(foreign(schema)),
+            Some(_) => {
+                client.batch_execute(&upgrade(schema)).await?;
+                Ok(Migrated::Upgraded)
+            }
+            None => Err(foreign(schema)),
         });
     }
     if found.get(2) {
@@ -135,16 +147,28 @@ async fn make_locked(client: &Client, schema: &str) -> Sql<Result<Migrated, Erro
 
 /// All statements that make the schema.
 fn text(schema: &str) -> String {
+    let (path, functions) = (path(schema), functions(schema));
+    format!("{path}; {TABLES}; {functions}; INSERT INTO meta (version) VALUES ({VERSION})")
+}
+
+/// All statements that bring an older schema up to date.
+fn upgrade(schema: &str) -> String {
+    let (path, functions) = (path(schema), functions(schema));
+    format!("{path}; {functions}; UPDATE meta SET version = {VERSION}")
+}
+
+fn path(schema: &str) -> String {
+    format!("SET LOCAL search_path = {schema}, pg_catalog")
+}
+
+fn functions(schema: &str) -> String {
     // Whatever the caller's settings are. Small tables too are read by their index: a plan made while they were small
     // is kept for as long as the connection. Compiling plans takes longer than carrying them out.
     let settings = format!(
         "SET search_path = {schema}, pg_catalog, pg_temp SET enable_seqscan = off SET jit = off \
          SET plan_cache_mode = force_generic_plan"
     );
-    let parts = PARTS.concat().replace(SETTINGS, &settings);
-    format!(
-        "SET LOCAL search_path = {schema}, pg_catalog; {parts}; INSERT INTO meta (version) VALUES ({VERSION})"
-    )
+    FUNCTIONS.concat().replace(SETTINGS, &settings)
 }
 
 fn newer(version: i32) -> Error {
@@ -162,11 +186,11 @@ fn foreign(schema: &str) -> Error {
 
 fn may_not(schema: &str, why: &Error) -> Error {
     let message = format!(
-        "the schema `{schema}` is not there, and this user may not make it: {}",
+        "the schema `{schema}` is not there, or older than this program, and this user may not make it: {}",
         why.message()
     );
     Error::new(ErrorKind::Refused, message)
-        .hint("a user who may makes it with `leaseward migrate --store URL`, and grants the rights that docs/stores/postgres.md lists")
+        .hint("a user who may makes it, or brings it up to date, with `leaseward migrate --store URL`, and grants the rights that docs/stores/postgres.md lists")
 }
 
 /// A server that only follows another.
@@ -192,8 +216,9 @@ mod tests {
     fn functions_called_from_outside_have_their_settings() {
         let text = text("other");
         assert!(!text.contains(SETTINGS));
-        for function in ["submit", "ask_all", "break_lease", "sweep"] {
-            let begin = text.find(&format!("CREATE FUNCTION {function}(")).expect(function);
+        for function in ["submit", "give_back", "ask_all", "break_lease", "sweep"] {
+            let begin =
+                text.find(&format!("CREATE OR REPLACE FUNCTION {function}(")).expect(function);
             let body = text[begin..].find("AS $$").expect(function);
             assert!(text[begin..begin + body].contains("search_path = other,"), "{function}");
         }

@@ -1,6 +1,6 @@
 -- An ask for one name: granted again, granted, queued or busy. One of several (not `is_one`) lengthens a lease that is
 -- ours already and leaves it otherwise as it is.
-CREATE FUNCTION ask(
+CREATE OR REPLACE FUNCTION ask(
     INOUT room leases, wish places, is_one boolean, queues boolean, now_us bigint, me bigint, INOUT said answer
 )
 LANGUAGE plpgsql AS $$
@@ -105,7 +105,7 @@ BEGIN
 END $$;
 
 -- Takes a token out of the queue.
-CREATE FUNCTION unqueue(INOUT room leases, gone bytea)
+CREATE OR REPLACE FUNCTION unqueue(INOUT room leases, gone bytea)
 LANGUAGE plpgsql AS $$
 BEGIN
     IF room.waiters > 0 THEN
@@ -117,7 +117,7 @@ BEGIN
 END $$;
 
 -- A renewal. It needs the fence row only if further fences are asked for, and does without them if that is held.
-CREATE FUNCTION renew(
+CREATE OR REPLACE FUNCTION renew(
     INOUT room leases, owner bytea, lasts_us bigint, block int, now_us bigint, INOUT said answer
 )
 LANGUAGE plpgsql AS $$
@@ -163,7 +163,7 @@ BEGIN
 END $$;
 
 -- A release, of a lease or of a place.
-CREATE FUNCTION release(
+CREATE OR REPLACE FUNCTION release(
     INOUT room leases, owner bytea, keep_us bigint, now_us bigint, me bigint, INOUT said answer, INOUT pushes answer[]
 )
 LANGUAGE plpgsql AS $$

@@ -1,7 +1,7 @@
 -- The common operations of a batch, all in one statement: taking an exclusive lease of a free name, renewing one, giving
 -- one back, on names that nobody waits for and that stand in the batch once. Answers those that were carried out; the
 -- others, for whatever reason, are left as they were.
-CREATE FUNCTION plain(
+CREATE OR REPLACE FUNCTION plain(
     now_us bigint,
     kinds smallint[], names text[], tokens bytea[], whos text[], modes int[], spans bigint[], blocks int[],
     delays bigint[], contents bytea[]

@@ -1,5 +1,5 @@
 -- An ask for several names, sorted: all or none, and never queued. One answer a name, or a single one.
-CREATE FUNCTION ask_all(
+CREATE OR REPLACE FUNCTION ask_all(
     me bigint, late_us bigint, waits boolean, names text[], token bytea, who text, mode int, span bigint, block int,
     delay bigint, content bytea
 ) RETURNS SETOF answer
@@ -101,7 +101,7 @@ BEGIN
 END $$;
 
 -- Ends the leases on a name against their holders' will, at once if `at_once`; answers how they stood.
-CREATE FUNCTION break_lease(wanted text, at_once boolean) RETURNS SETOF shares
+CREATE OR REPLACE FUNCTION break_lease(wanted text, at_once boolean) RETURNS SETOF shares
 LANGUAGE plpgsql @settings@ AS $$
 DECLARE
     now_us bigint := begin_turn(NULL, true);

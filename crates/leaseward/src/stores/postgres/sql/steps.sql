@@ -1,9 +1,9 @@
 -- The moment, by the database's clock.
-CREATE FUNCTION clock_us() RETURNS bigint
+CREATE OR REPLACE FUNCTION clock_us() RETURNS bigint
 LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- Begins a transaction of ours; answers the moment.
-CREATE FUNCTION begin_turn(late_us bigint, waits boolean) RETURNS bigint
+CREATE OR REPLACE FUNCTION begin_turn(late_us bigint, waits boolean) RETURNS bigint
 LANGUAGE plpgsql AS $$
 BEGIN
     -- A lease that was told of must not be forgotten by a crash, whatever is good enough for the rest of the database.
@@ -17,12 +17,12 @@ BEGIN
 END $$;
 
 -- When a lease leaves its name free: at its end, or after the delay that was asked for if its holder vanished.
-CREATE FUNCTION blocks_until(expires_us bigint, delay_us bigint, condition smallint) RETURNS bigint
+CREATE OR REPLACE FUNCTION blocks_until(expires_us bigint, delay_us bigint, condition smallint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE condition WHEN 2 THEN expires_us ELSE expires_us + delay_us END $$;
 
 -- Takes the row of a name, without waiting for whoever has it unless `waits`; NULL if somebody has. A name that is not
 -- there is made if `makes`, else its row comes without a name.
-CREATE FUNCTION enter(wanted text, makes boolean, waits boolean) RETURNS leases
+CREATE OR REPLACE FUNCTION enter(wanted text, makes boolean, waits boolean) RETURNS leases
 LANGUAGE plpgsql AS $$
 DECLARE
     room leases;
@@ -60,7 +60,7 @@ BEGIN
 END $$;
 
 -- Reserves the next fences of a name and records the end of the block; answers whether no transaction holds them.
-CREATE FUNCTION reserve(INOUT room leases, len int, now_us bigint, OUT begins bigint, OUT done boolean)
+CREATE OR REPLACE FUNCTION reserve(INOUT room leases, len int, now_us bigint, OUT begins bigint, OUT done boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     is_first boolean := room.token IS NULL AND room.sharers = 0;
@@ -77,7 +77,7 @@ BEGIN
 END $$;
 
 -- Whether the present holders leave room for one more of this mode.
-CREATE FUNCTION admits(room leases, wanted int) RETURNS boolean
+CREATE OR REPLACE FUNCTION admits(room leases, wanted int) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     IF room.token IS NOT NULL THEN
@@ -92,7 +92,7 @@ BEGIN
 END $$;
 
 -- Ends an exclusive lease.
-CREATE FUNCTION vacate(INOUT room leases)
+CREATE OR REPLACE FUNCTION vacate(INOUT room leases)
 LANGUAGE plpgsql AS $$
 BEGIN
     room.token := NULL;
@@ -108,7 +108,7 @@ BEGIN
 END $$;
 
 -- Gives a lease whose fences are reserved; the room must admit it. Answers the permit, if it is one.
-CREATE FUNCTION admit(
+CREATE OR REPLACE FUNCTION admit(
     INOUT room leases, wish places, begins bigint, lasts_us bigint, now_us bigint, OUT slot int
 )
 LANGUAGE plpgsql AS $$
@@ -139,7 +139,7 @@ BEGIN
 END $$;
 
 -- Tells a waiting client. Its own answers tell it of what it did itself.
-CREATE FUNCTION tell(place places, room leases, begins bigint, len int, slot int, lasts_us bigint) RETURNS void
+CREATE OR REPLACE FUNCTION tell(place places, room leases, begins bigint, len int, slot int, lasts_us bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     said text := json_build_array(place.name, encode(place.token, 'hex'), place.who, begins, len, slot, lasts_us,
@@ -154,7 +154,7 @@ END $$;
 
 -- Ends what has expired and gives the name to the next live waiters. `freed` says that the name has just come free: if a
 -- transaction holds its fence row, the first in line is woken and asks again.
-CREATE FUNCTION settle(INOUT room leases, now_us bigint, me bigint, freed boolean, INOUT pushes answer[])
+CREATE OR REPLACE FUNCTION settle(INOUT room leases, now_us bigint, me bigint, freed boolean, INOUT pushes answer[])
 LANGUAGE plpgsql AS $$
 DECLARE
     place places;
@@ -212,7 +212,7 @@ BEGIN
 END $$;
 
 -- Writes the row of a name back.
-CREATE FUNCTION leave(room leases) RETURNS void
+CREATE OR REPLACE FUNCTION leave(room leases) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE leases l SET
@@ -224,7 +224,7 @@ BEGIN
 END $$;
 
 -- Who is in the way, for how long yet, and when asking again makes sense.
-CREATE FUNCTION standing(room leases, now_us bigint, ahead int, INOUT said answer)
+CREATE OR REPLACE FUNCTION standing(room leases, now_us bigint, ahead int, INOUT said answer)
 LANGUAGE plpgsql AS $$
 BEGIN
     said.waiters := ahead;

@@ -4,7 +4,7 @@
 -- and may be of the kinds that `plain` carries out.
 --
 -- Deadlocks are impossible: without `waits` nothing is waited for, and with it rows are taken in the order of names.
-CREATE FUNCTION submit(
+CREATE OR REPLACE FUNCTION submit(
     me bigint, late_us bigint, waits boolean, simple int,
     kinds smallint[], names text[], tokens bytea[], whos text[], modes int[], spans bigint[], blocks int[],
     delays bigint[], contents bytea[]

@@ -1,7 +1,7 @@
 -- Looks at some names, from where the last sweep of any client ended. Forgets those that were free and unused for
 -- `age_us`, unless somebody has their row, and keeps the largest of their fences as the floor; answers how many, and
 -- which names have something that expired.
-CREATE FUNCTION sweep(most int, age_us bigint, OUT forgotten int, OUT expired text[])
+CREATE OR REPLACE FUNCTION sweep(most int, age_us bigint, OUT forgotten int, OUT expired text[])
 LANGUAGE plpgsql @settings@ AS $$
 DECLARE
     now_us bigint := clock_us();
