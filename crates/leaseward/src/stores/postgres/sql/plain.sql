@@ -19,7 +19,7 @@ BEGIN
         JOIN room r ON r.name = o.name
         WHERE CASE o.kind
             WHEN 3 THEN r.token = o.token AND r.condition = 0 AND r.expires_us > now_us AND o.block = 0
-            WHEN 4 THEN r.token = o.token AND r.condition <> 2 AND o.span = 0
+            WHEN 4 THEN r.token = o.token AND r.condition <> 2 AND o.span = 0 AND r.expires_us + r.delay_us > now_us
             ELSE o.kind <= 2 AND o.mode = 0 AND (
                 r.token IS NULL
                 OR CASE r.condition WHEN 2 THEN r.expires_us ELSE r.expires_us + r.delay_us END <= now_us)
