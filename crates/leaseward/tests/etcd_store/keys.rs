@@ -59,3 +59,34 @@ async fn a_key_whose_ask_was_lost_is_not_used_again() {
         until("it is free again", || async { locks.lock("x").ttl(LONG).acquire().await.ok() });
     assert_ne!(key(&again.await), one);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_that_arrives_after_its_release_leaves_nothing_behind() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(&etcd.addresses()[0]);
+    let locks = connect(&format!("etcd://{}?timeout=1s", proxy.address())).await;
+    // It keeps the lease that carries both alive.
+    let other = take(locks.lock("y").ttl(LONG)).await;
+    let first = take(locks.lock("x").ttl(LONG)).await;
+    let one = String::from_utf8(key(&first)).expect("a plain name");
+    let seen = etcd.cli(&["get", &one, "--write-out=json"]);
+    let digits = seen.split("\"lease\":").nth(1).expect("it has a lease");
+    let lease = digits.split(|c: char| !c.is_ascii_digit()).next().expect("a number");
+    let lease = format!("--lease={:x}", lease.parse::<i64>().expect("a number"));
+    first.release().await.expect("given back");
+    // An ask for the same key that is lost, and released.
+    proxy.hold_to_server();
+    locks.lock("x").ttl(LONG).try_acquire().await.expect_err("it is cut off");
+    proxy.cut();
+    proxy.pass();
+    let again =
+        until("it is free again", || async { locks.lock("x").ttl(LONG).acquire().await.ok() });
+    again.await.release().await.expect("given back");
+    // What it would have made; more than once, because its release may have been repeated meanwhile.
+    for _ in 0..3 {
+        etcd.cli(&["put", &one, "late", &lease]);
+        let is_gone = || async { etcd.cli(&["get", &one]).trim().is_empty().then_some(()) };
+        until("it is deleted", is_gone).await;
+    }
+    other.release().await.expect("not touched");
+}

@@ -104,6 +104,7 @@ impl Client {
                 entry.block = entry.block.max(ask.block);
                 // What was asked before may still be under way.
                 entry.is_plain = false;
+                entry.is_doubtful |= entry.create == 0;
             } else {
                 let entry = Entry {
                     name: name.clone(),
@@ -118,6 +119,8 @@ impl Client {
                     slot: None,
                     // A semaphore's slots are given by others, too.
                     is_plain: !matches!(ask.mode, Mode::Permit { .. }),
+                    is_doubtful: false,
+                    late_until: None,
                     state: State::Asked,
                 };
                 table.insert(key.clone(), entry);

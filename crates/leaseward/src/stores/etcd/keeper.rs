@@ -16,6 +16,9 @@ use crate::{LostReason, clock::Moment};
 /// Between attempts to delete what has ended.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Between looks for what arrives after its release.
+pub(super) const LATE_AGAIN: Duration = Duration::from_secs(1);
+
 /// Keys deleted in one transaction.
 const TOGETHER: usize = 64;
 
@@ -77,13 +80,15 @@ impl Client {
         let txn = TxnRequest { success, ..TxnRequest::default() };
         let done = self.link.call::<_, TxnResponse>(TXN, Asked::Write, txn).await.is_ok();
         let mut table = self.table.lock();
-        for (key, _) in over {
-            if done || table.get(&key).is_some_and(|entry| entry.lease.is_dead()) {
+        for (key, entry) in over {
+            let is_late = entry.late_until.is_some_and(|until| now < until);
+            if entry.lease.is_dead() || done && !is_late {
                 table.remove(&key);
                 self.order(Order::Forget(key));
             } else {
-                table.ends_at(&key, now + AGAIN);
-                table.ends(now + AGAIN);
+                let again = now + if done { LATE_AGAIN } else { AGAIN };
+                table.ends_at(&key, again);
+                table.ends(again);
             }
         }
     }

@@ -4,6 +4,7 @@ use super::{
     client::Client,
     conn::TXN,
     error::Asked,
+    keeper::LATE_AGAIN,
     proto::{TxnRequest, TxnResponse},
     queue::Place,
     requests::{delete, is_made_at, is_there, oldest_first, one, range},
@@ -94,10 +95,10 @@ impl Client {
 
     pub(super) async fn released(&self, releasing: Releasing, part: TxnResponse) -> Answer {
         self.order(Order::Forget(releasing.key.clone()));
-        if part.succeeded && releasing.create > 0 {
-            self.table.lock().remove_released(releasing.key);
-        } else {
-            self.table.lock().remove(&releasing.key);
+        let is_deleted = part.succeeded && releasing.create > 0;
+        let again = self.clock.now() + LATE_AGAIN;
+        if self.table.lock().released(releasing.key, is_deleted, again) {
+            self.look_by(again);
         }
         if !part.succeeded {
             return Ok(Reply::NotYours(LostReason::NotOurs));

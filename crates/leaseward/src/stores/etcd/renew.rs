@@ -259,6 +259,8 @@ impl Client {
             block: 1,
             slot: place.record.as_ref().and_then(|record| record.slot),
             is_plain: false,
+            is_doubtful: false,
+            late_until: None,
             state: State::Held { fence },
         };
         table.insert(key.to_vec(), entry);

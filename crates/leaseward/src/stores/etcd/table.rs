@@ -42,6 +42,10 @@ pub(super) struct Entry {
     pub(super) slot: Option<u32>,
     /// Nothing that was sent for its key can arrive after its release: the key may be used again.
     pub(super) is_plain: bool,
+    /// Something that was sent for it has no answer, and may still arrive.
+    pub(super) is_doubtful: bool,
+    /// Released, and until then what may still arrive for it is deleted.
+    pub(super) late_until: Option<Moment>,
     pub(super) state: State,
 }
 
@@ -97,14 +101,25 @@ impl Table {
     pub(super) fn in_doubt(&mut self, key: &[u8]) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.is_plain = false;
+            entry.is_doubtful = true;
         }
     }
 
-    /// The same as to remove it, of one whose key etcd has deleted at our wish.
-    pub(super) fn remove_released(&mut self, key: Vec<u8>) {
-        if let Some(entry) = self.remove(&key).filter(|entry| entry.is_plain) {
+    /// A key was released, or not there to be; answers whether an ask for it may still arrive, and make it again. Then it
+    /// stays known, and is deleted for as long as it could have lasted: nobody else would end it while this process lives.
+    pub(super) fn released(&mut self, key: Vec<u8>, is_deleted: bool, again: Moment) -> bool {
+        let entry = self.entries.get_mut(&key);
+        if let Some(entry) = entry.filter(|entry| entry.create == 0 || entry.is_doubtful) {
+            entry.is_plain = false;
+            entry.state = State::Ended(LostReason::NotOurs);
+            entry.late_until.get_or_insert(entry.expires);
+            entry.expires = again;
+            return true;
+        }
+        if let Some(entry) = self.remove(&key).filter(|entry| is_deleted && entry.is_plain) {
             self.seats.give_back(&entry.name, key);
         }
+        false
     }
 
     /// Moves an end, never to an earlier moment.
