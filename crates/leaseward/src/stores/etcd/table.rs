@@ -7,6 +7,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use super::{keys::Keys, leases::ClassLease, seats::Seats};
 use crate::{Fence, LostReason, Mode, Name, Token, clock::Moment, store::Standing};
 
+/// Nothing is on its way for longer than this.
+const LATE_MAX: Duration = Duration::from_secs(60);
+
 /// How a token stands, as far as is known.
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -106,13 +109,13 @@ impl Table {
     }
 
     /// A key was released, or not there to be; answers whether an ask for it may still arrive, and make it again. Then it
-    /// stays known, and is deleted for as long as it could have lasted: nobody else would end it while this process lives.
+    /// stays known, and is deleted if it comes within its time: nobody else would end it while this process lives.
     pub(super) fn released(&mut self, key: Vec<u8>, is_deleted: bool, again: Moment) -> bool {
         let entry = self.entries.get_mut(&key);
         if let Some(entry) = entry.filter(|entry| entry.create == 0 || entry.is_doubtful) {
             entry.is_plain = false;
             entry.state = State::Ended(LostReason::NotOurs);
-            entry.late_until.get_or_insert(entry.expires);
+            entry.late_until.get_or_insert(entry.expires.min(again + LATE_MAX));
             entry.expires = again;
             return true;
         }
