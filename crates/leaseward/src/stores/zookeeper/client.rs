@@ -14,16 +14,17 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::{
+    bounds::{Bounds, begin},
     config::Config,
     desk::{Desk, Desks},
     error,
     fences::Fences,
     keeper, layout,
-    session::{BEATS, Fault, Ground, Notice, Session},
-    wire::{Body, Code, Kind, Read, Request},
+    session::{Fault, Ground, Notice, Session},
+    wire::{Body, Code, Kind, Request},
 };
 use crate::{
-    Error, ErrorKind, LostReason, Name,
+    Error, LostReason, Name,
     clock::Moment,
     lease::TTL_DEFAULT,
     store::{Answer, Batch, OpenContext, Operation, Push, PushSink},
@@ -60,87 +61,12 @@ impl std::fmt::Debug for Sink {
     }
 }
 
-/// A busy server may answer later than a short session lasts: so often in a row it does not.
-const BEGINNINGS: usize = 4;
-
-/// Begins a session.
-async fn begin(
-    ground: &Arc<Ground>,
-    timeout: Duration,
-    tick: Duration,
-) -> Result<Arc<Session>, Error> {
-    let mut attempts = if timeout > ground.config.timeout { 1 } else { BEGINNINGS };
-    loop {
-        attempts -= 1;
-        match Session::open(ground, timeout, tick).await {
-            Err(error) if attempts > 0 && error.kind() == ErrorKind::Unavailable => {}
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Finds out whether the servers read several at once. Those that do not (3.5) end the connection, so it is asked on one
-/// that is not needed further.
-async fn ask_for_reads(ground: &Ground, session: &Session) {
-    let read = Read::Get { path: "/".to_owned() };
-    let answer = session.ask(Request::Reads(vec![read])).await;
-    let is_unknown = matches!(answer, Err(Fault::Refused(Code::Unimplemented)));
-    ground.reads.store(!is_unknown, Ordering::Relaxed);
-}
-
 /// Ends a session that nobody came to use.
 struct Unused<'a>(&'a Session);
 
 impl Drop for Unused<'_> {
     fn drop(&mut self) {
         self.0.close(true);
-    }
-}
-
-/// How long sessions may last, by the servers' settings.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    shortest: Duration,
-    longest: Duration,
-}
-
-impl Bounds {
-    async fn learn(ground: &Arc<Ground>) -> Result<Self, Error> {
-        // The longest first: what is wrong with the servers is found out by it.
-        let mut found = [Duration::ZERO; 2];
-        for (found, asked) in found.iter_mut().zip([Duration::MAX, Duration::from_millis(1)]) {
-            let session = begin(ground, asked, Duration::ZERO).await?;
-            *found = session.timeout;
-            if asked == Duration::MAX {
-                ask_for_reads(ground, &session).await;
-            }
-            session.close(true);
-        }
-        let [longest, shortest] = found;
-        Ok(Self { shortest, longest })
-    }
-
-    /// The servers count in ticks; the shortest session lasts two of them.
-    pub(super) fn tick(&self) -> Duration {
-        self.shortest / 2
-    }
-
-    pub(super) fn shortest_ttl(&self) -> Duration {
-        self.shortest
-    }
-
-    pub(super) fn longest_ttl(&self) -> Duration {
-        (self.longest - self.longest / BEATS).saturating_sub(self.tick())
-    }
-
-    /// What a lease needs its session to last: its own time, and that in which the leader may not have heard of the last
-    /// word of it.
-    fn needed(&self, ttl: Duration) -> Duration {
-        let base = ttl + self.tick();
-        let needed = base + base / (BEATS - 1);
-        // In whole milliseconds, as the server is told.
-        let needed_ms = u64::try_from(needed.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        Duration::from_millis(needed_ms).clamp(self.shortest, self.longest)
     }
 }
 

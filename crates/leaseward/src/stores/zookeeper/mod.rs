@@ -19,6 +19,7 @@
 //! Not here: minimum holds and lock delays, which would have to outlive the session; logins other than digest; TLS.
 
 mod ask;
+mod bounds;
 mod client;
 mod config;
 mod desk;

@@ -149,9 +149,7 @@ impl Reads {
 
     fn next(&mut self) -> Answered {
         match self {
-            Self::Together(answers) => {
-                answers.next().unwrap_or(Ok(Body::Done)).map_err(Fault::Refused)
-            }
+            Self::Together(answers) => answers.next().ok_or(Fault::Cut)?.map_err(Fault::Refused),
             Self::Failed(fault) => Err(*fault),
             Self::Apart(answers) => answers.next().unwrap_or(Err(Fault::Cut)),
         }
