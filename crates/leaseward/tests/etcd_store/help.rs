@@ -1,38 +1,23 @@
 //! What the tests share.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, time::Duration};
 
 use leaseward::{
     Attempt, Busy, Error, Fence, Guard, Lock, Locks, Name,
-    clock::SystemClock,
-    store::{self, LockView, OpenContext, Query, Store},
+    store::{LockView, Query},
 };
 use leaseward_testkit::PATIENCE;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+pub(crate) use crate::basics::{connect, take, try_open};
+
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
-
-pub(crate) async fn try_open(url: &str) -> Result<Arc<dyn Store>, Error> {
-    let context = OpenContext { clock: Arc::new(SystemClock), who: Arc::from("test:1") };
-    store::open(url, context).await
-}
-
-pub(crate) async fn connect(url: &str) -> Locks {
-    leaseward::connect(url).await.expect("the server can be reached")
-}
 
 /// A client whose waiters all stand in the store's queue.
 pub(crate) async fn lone(url: &str) -> Locks {
     Locks::builder().cohorts(false).connect(url).await.expect("the server can be reached")
-}
-
-pub(crate) async fn take(lock: Lock) -> Guard {
-    match lock.try_acquire().await.expect("the server answers") {
-        Attempt::Granted(guard) => guard,
-        Attempt::Busy(busy) => panic!("it must be free, but is {busy}"),
-    }
 }
 
 pub(crate) async fn busy(lock: Lock) -> Busy {
@@ -66,16 +51,9 @@ pub(crate) async fn queue_of(locks: &Locks, name: &str, len: usize) {
 /// Asks again and again until there is an answer.
 pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
     what: &str,
-    mut ask: impl FnMut() -> F,
+    ask: impl FnMut() -> F,
 ) -> T {
-    let begin = std::time::Instant::now();
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(begin.elapsed() < PATIENCE * 3, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    crate::basics::until(what, PATIENCE * 3, ask).await
 }
 
 /// Sees two holders at once, and fences out of order.

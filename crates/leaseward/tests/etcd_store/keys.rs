@@ -1,9 +1,19 @@
 //! Which keys leases have: the same again, unless somebody may come late to it.
 
-use leaseward::{ErrorKind, Guard, etcd::ownership};
+use std::time::Duration;
+
+use leaseward::{
+    ErrorKind, Guard,
+    etcd::ownership,
+    store::{IfBusy, Operation, Release, Reply},
+};
 use leaseward_testkit::{Etcd, Proxy};
 
-use crate::help::{LONG, asking, connect, granted, lone, queue_of, take, until};
+use crate::{
+    basics::{self, ask, one},
+    help::{LONG, asking, connect, granted, lone, queue_of, take, try_open, until},
+    names::{name, token},
+};
 
 fn key(guard: &Guard) -> Vec<u8> {
     ownership(guard).expect("held in etcd").key
@@ -60,33 +70,52 @@ async fn a_key_whose_ask_was_lost_is_not_used_again() {
     assert_ne!(key(&again.await), one);
 }
 
+/// Both an ask that was never answered, and one of two for the same token that was not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_arrives_after_its_release_leaves_nothing_behind() {
     let etcd = Etcd::start();
     let proxy = Proxy::start(&etcd.addresses()[0]);
-    let locks = connect(&format!("etcd://{}?timeout=1s", proxy.address())).await;
-    // It keeps the lease that carries both alive.
-    let other = take(locks.lock("y").ttl(LONG)).await;
-    let first = take(locks.lock("x").ttl(LONG)).await;
-    let one = String::from_utf8(key(&first)).expect("a plain name");
-    let seen = etcd.cli(&["get", &one, "--write-out=json"]);
-    let digits = seen.split("\"lease\":").nth(1).expect("it has a lease");
-    let lease = digits.split(|c: char| !c.is_ascii_digit()).next().expect("a number");
-    let lease = format!("--lease={:x}", lease.parse::<i64>().expect("a number"));
-    first.release().await.expect("given back");
-    // An ask for the same key that is lost, and released.
-    proxy.hold_to_server();
-    locks.lock("x").ttl(LONG).try_acquire().await.expect_err("it is cut off");
-    proxy.cut();
-    proxy.pass();
-    let again =
-        until("it is free again", || async { locks.lock("x").ttl(LONG).acquire().await.ok() });
-    again.await.release().await.expect("given back");
-    // What it would have made; more than once, because its release may have been repeated meanwhile.
-    for _ in 0..3 {
-        etcd.cli(&["put", &one, "late", &lease]);
-        let is_gone = || async { etcd.cli(&["get", &one]).trim().is_empty().then_some(()) };
+    let url = format!("etcd://{}?timeout=1s", proxy.address());
+    let store = try_open(&url).await.expect("the server can be reached");
+    let asks = |what, who| {
+        one(&*store, Operation::Ask(ask(what, who, IfBusy::Queue, Duration::from_secs(60))))
+    };
+    let releases = |who| {
+        let keep = Duration::ZERO;
+        one(&*store, Operation::Release(Release { name: name("x"), token: token(who), keep }))
+    };
+    // It keeps the lease that carries all of them alive.
+    basics::granted(asks("y", 9).await);
+    for (who, is_asked_again) in [(1, false), (3, true)] {
+        basics::granted(asks("x", who).await);
+        let (key, lease) = key_and_lease(&etcd, "leaseward/x/");
+        assert!(matches!(releases(who).await, Ok(Reply::Released)));
+        // For the same key, and lost.
+        proxy.hold_to_server();
+        asks("x", who + 1).await.expect_err("it is cut off");
+        proxy.cut();
+        proxy.pass();
+        if is_asked_again {
+            let again = || async { asks("x", who + 1).await.ok() };
+            assert!(matches!(until("it is back", again).await, Reply::Granted(_)));
+        }
+        let gives_back = || async { releases(who + 1).await.ok() };
+        let is_there = matches!(until("it is back", gives_back).await, Reply::Released);
+        assert_eq!(is_there, is_asked_again);
+        // What the lost one would have made.
+        etcd.cli(&["put", &key, "late", &format!("--lease={lease:x}")]);
+        let is_gone = || async { etcd.cli(&["get", &key]).trim().is_empty().then_some(()) };
         until("it is deleted", is_gone).await;
     }
-    other.release().await.expect("not touched");
+    // Not touched.
+    basics::granted(asks("y", 9).await);
+}
+
+/// The only key that begins so, and the lease that carries it.
+fn key_and_lease(etcd: &Etcd, prefix: &str) -> (String, i64) {
+    let key = etcd.cli(&["get", "--prefix", prefix, "--keys-only"]).trim().to_owned();
+    let seen = etcd.cli(&["get", &key, "--write-out=json"]);
+    let digits = seen.split("\"lease\":").nth(1).expect("it has a lease");
+    let lease = digits.split(|c: char| !c.is_ascii_digit()).next().expect("a number");
+    (key, lease.parse().expect("a number"))
 }

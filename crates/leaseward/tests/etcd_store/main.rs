@@ -5,6 +5,8 @@
 mod access;
 #[path = "../support/alike.rs"]
 mod alike;
+#[path = "../support/basics.rs"]
+mod basics;
 mod commands;
 mod cut_off;
 mod fences;
