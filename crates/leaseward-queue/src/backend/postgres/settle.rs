@@ -112,7 +112,7 @@ impl Postgres {
                 int8s(&finished.parts),
                 int8s(&finished.part_ids),
             ];
-            self.settle_and_claim("finish", &given, session, fused).await?
+            self.settle_and_claim("finish", &given, fused).await?
         } else {
             let ends = Ends::of(&settle.endings);
             let given = [
@@ -128,7 +128,7 @@ impl Postgres {
                 (&ends.results, Type::BYTEA_ARRAY),
                 (&ends.noted, Type::BOOL_ARRAY),
             ];
-            self.settle_and_claim("settle", &given, session, fused).await?
+            self.settle_and_claim("settle", &given, fused).await?
         };
         if let Some(claim) = apart
             && let Err(error) = self.claim_alone(session, claim, &mut turned).await
@@ -143,7 +143,6 @@ impl Postgres {
         &self,
         function: &str,
         given: &[Param<'_>],
-        session: i64,
         claim: Option<Claim>,
     ) -> Result<Turned, Error> {
         let schema = &self.schema;
@@ -173,7 +172,6 @@ impl Postgres {
                 let rows = self.link.query(&sql, &params).await?;
                 let mut turned = settled(only(&rows)?)?;
                 self.claimed(&claim, &ranges, only(&rows)?, 3, &mut turned)?;
-                let _ = session;
                 return Ok(turned);
             }
         };

@@ -1,7 +1,7 @@
 -- A batch, sorted by name: one answer an operation, and what this client's own waiters are to be told. `late_us` is when
 -- nobody waits for the answers any more. A name whose row another transaction has is not waited for: its operations are
--- answered with 10 and sent again, alone and with `waits`; what comes alone comes with it at once. The first `simple` operations stand for names that occur once
--- and may be of the kinds that `plain` carries out.
+-- answered with 10 and sent again, alone and with `waits`; what comes alone comes with it at once. The first `simple`
+-- operations stand for names that occur once and may be of the kinds that `plain` carries out.
 --
 -- Deadlocks are impossible: without `waits` nothing is waited for, and with it rows are taken in the order of names.
 CREATE OR REPLACE FUNCTION submit(
