@@ -11,6 +11,8 @@ pub mod redis;
 pub mod redlock;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod tls;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, str::FromStr as _, time::Duration};
 
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 
-use crate::{Error, ErrorKind, store::StoreUrl};
+use crate::{Error, ErrorKind, store::StoreUrl, stores::tls::Tls};
 
 /// How many connections a client has at most for its batches.
 const LANES: usize = 4;
@@ -31,14 +31,6 @@ const SETTINGS: &[&str] = &[
     "key",
     "danger_accept_any_certificate",
 ];
-
-/// Files for TLS, and whether to look at certificates at all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tls {
-    pub(super) ca: Option<PathBuf>,
-    pub(super) cert_and_key: Option<(PathBuf, PathBuf)>,
-    pub(super) any_certificate: bool,
-}
 
 /// Where notifications are listened for.
 #[derive(Clone, PartialEq, Eq)]

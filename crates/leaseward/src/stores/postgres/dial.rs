@@ -1,21 +1,15 @@
 //! How a connection is made: address, credentials, TLS.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
-};
 use tokio_postgres::{Client, Connection, Socket, config::SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    config::{Config, Tls},
+    config::Config,
     error::{self, Stage},
 };
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, stores::tls};
 
 /// What carries a connection's messages.
 pub(super) type Carrier =
@@ -44,8 +38,8 @@ impl Dialler {
     /// Reads what files the configuration names.
     pub(super) fn new(config: &Config, who: &str) -> Result<Self, Error> {
         let (client, ssl_mode) = match &config.tls {
-            None => (plain()?, SslMode::Disable),
-            Some(tls) => (load(tls)?, SslMode::Require),
+            None => (tls::unused()?, SslMode::Disable),
+            Some(tls) => (tls::load(tls)?, SslMode::Require),
         };
         Ok(Self {
             tls: MakeRustlsConnect::new(client),
@@ -75,104 +69,5 @@ impl Dialler {
             Err(_) => Err(Error::new(ErrorKind::Unavailable, format!("{at} does not answer"))
                 .hint("is it overloaded or stopped?")),
         }
-    }
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, Error> {
-    ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::new(ErrorKind::Unsupported, "no TLS here").caused_by(error))
-}
-
-/// For connections without TLS, which the driver wants to be able to encrypt all the same.
-fn plain() -> Result<ClientConfig, Error> {
-    Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
-}
-
-fn load(tls: &Tls) -> Result<ClientConfig, Error> {
-    let builder = if tls.any_certificate {
-        builder()?.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider())))
-    } else {
-        builder()?.with_root_certificates(roots(tls.ca.as_deref())?)
-    };
-    let Some((cert, key)) = &tls.cert_and_key else { return Ok(builder.with_no_client_auth()) };
-    let key_der = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| unusable(key))?;
-    builder.with_client_auth_cert(certificates(cert)?, key_der).map_err(|_| unusable(cert))
-}
-
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(file) => {
-            for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|_| unusable(file))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    Ok(roots)
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&read(file)?)
-        .collect::<Result<_, _>>()
-        .map_err(|_| unusable(file))?;
-    if found.is_empty() { Err(unusable(file)) } else { Ok(found) }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(file).map_err(|error| {
-        Error::new(ErrorKind::InvalidInput, format!("`{}` cannot be read", file.display()))
-            .caused_by(error)
-    })
-}
-
-fn unusable(file: &Path) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("`{}` is of no use for TLS", file.display()))
-        .hint("certificates and keys are PEM files")
-}
-
-/// Takes anybody for the server. Encrypts, and protects against nobody who is in between.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use crate::{Error, ErrorKind, store::StoreUrl};
+use crate::{Error, ErrorKind, store::StoreUrl, stores::tls::Tls};
 
 /// The port of Redis, and of Sentinel.
 const PORT: u16 = 6379;
@@ -67,14 +67,6 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
-}
-
-/// Files for TLS, and whether to look at certificates at all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores) struct Tls {
-    pub(in crate::stores) ca: Option<PathBuf>,
-    pub(in crate::stores) cert_and_key: Option<(PathBuf, PathBuf)>,
-    pub(in crate::stores) any_certificate: bool,
 }
 
 /// What counts only once replicas have it.

@@ -1,34 +1,26 @@
 //! How a connection is made: address, credentials, TLS.
 
-use std::{fs, path::Path, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo as _,
-    ProtocolVersion, RedisConnectionInfo, TlsCertificates, aio::MultiplexedConnection,
-    io::tcp::TcpSettings,
-};
+use futures_util::future::join;
+use redis::{Pipeline, RedisError, Value};
+use rustls::ClientConfig;
 
 use super::{
-    config::{Address, Config, Credentials, Tls},
+    config::{Address, Config, Credentials},
+    connection::{Connection, OnPush, connect},
     error,
 };
-use crate::{Error, ErrorKind};
+use crate::{Error, stores::tls};
 
 /// Makes connections.
 pub(in crate::stores) struct Dialler {
     credentials: Credentials,
     db: i64,
-    tls: Option<Loaded>,
+    tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     /// What CLIENT LIST shows.
     pub(in crate::stores) name: String,
-}
-
-/// Certificates, read once.
-#[derive(Clone)]
-struct Loaded {
-    certificates: TlsCertificates,
-    any_certificate: bool,
 }
 
 impl Dialler {
@@ -37,7 +29,7 @@ impl Dialler {
         Ok(Self {
             credentials: config.credentials.clone(),
             db: config.db,
-            tls: config.tls.as_ref().map(load).transpose()?,
+            tls: config.tls.as_ref().map(tls::load).transpose()?.map(Arc::new),
             timeout: config.timeout,
             name: client_name(who),
         })
@@ -65,75 +57,68 @@ impl Dialler {
         }
     }
 
+    /// Connects.
     pub(in crate::stores) async fn dial(
         &self,
         address: &Address,
-        config: AsyncConnectionConfig,
-    ) -> Result<MultiplexedConnection, Error> {
-        let failed = |error| {
-            let at = address.to_string();
-            error::of_database(&error, &at, self.db)
-                .unwrap_or_else(|| error::of_connecting(&error, &at))
-        };
-        let client = self.client(address).map_err(failed)?;
-        let config = config
-            .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout));
-        client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
+        on_push: OnPush,
+    ) -> Result<Connection, Error> {
+        let nothing = redis::pipe();
+        self.dial_and_send(address, on_push, nothing).await.map(|(connection, _)| connection)
     }
 
-    fn client(&self, address: &Address) -> Result<Client, redis::RedisError> {
-        let addr = match (address, &self.tls) {
-            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Address::Tcp(host, port), None) => ConnectionAddr::Tcp(host.clone(), *port),
-            (Address::Tcp(host, port), Some(tls)) => ConnectionAddr::TcpTls {
-                host: host.clone(),
-                port: *port,
-                insecure: tls.any_certificate,
-                tls_params: None,
-            },
+    /// Connects, and sends commands right behind what lets us in, without waiting for that. Answers to them too.
+    pub(in crate::stores) async fn dial_and_send(
+        &self,
+        address: &Address,
+        on_push: OnPush,
+        commands: Pipeline,
+    ) -> Result<(Connection, Vec<Value>), Error> {
+        let at = address.to_string();
+        let failed = |error: RedisError| error::of_connecting(&error, &at);
+        let reach = async {
+            let stream = connect(address, self.tls.as_ref()).await?;
+            let connection = Connection::new(stream, self.timeout, on_push);
+            // Two pieces: whom a server does not know it cuts off once he sends much, and then what it said before counts.
+            let (greeting, answers) =
+                join(connection.pipeline(&self.greeting()), connection.pipeline(&commands)).await;
+            Ok::<_, RedisError>((connection, greeting?, answers))
         };
-        let info = addr
-            .into_connection_info()?
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true))
-            .set_redis_settings(self.settings());
-        match &self.tls {
-            None => Client::open(info),
-            Some(tls) => Client::build_with_tls(info, tls.certificates.clone()),
-        }
+        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let reached = tokio::time::timeout(self.timeout, reach).await.unwrap_or_else(late);
+        let (connection, greeting, answers) = reached.map_err(failed)?;
+        self.check(greeting, &at)?;
+        Ok((connection, answers.map_err(failed)?))
     }
 
-    fn settings(&self) -> RedisConnectionInfo {
-        let mut settings = RedisConnectionInfo::default()
-            .set_db(self.db)
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("leaseward", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = &self.credentials.user {
-            settings = settings.set_username(user);
-        }
+    /// Who we are, and which database. What it is called is for people who look.
+    fn greeting(&self) -> Pipeline {
+        let mut greeting = redis::pipe();
+        let hello = greeting.cmd("HELLO").arg(3);
         if let Some(password) = &self.credentials.password {
-            settings = settings.set_password(password);
+            let user = self.credentials.user.as_deref().unwrap_or("default");
+            hello.arg("AUTH").arg(user).arg(password);
         }
-        settings
+        greeting.cmd("SELECT").arg(self.db);
+        greeting.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("leaseward");
+        greeting.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
+        greeting
     }
-}
 
-fn load(tls: &Tls) -> Result<Loaded, Error> {
-    let read = |path: &Path| {
-        fs::read(path).map_err(|error| {
-            Error::new(ErrorKind::InvalidInput, format!("`{}` cannot be read", path.display()))
-                .caused_by(error)
-        })
-    };
-    let client_tls = match &tls.cert_and_key {
-        None => None,
-        Some((cert, key)) => {
-            Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+    /// Whether we were let in. Servers before 7.2 do not want to know what a client is called.
+    fn check(&self, greeting: Vec<Value>, at: &str) -> Result<(), Error> {
+        let mut answers = greeting.into_iter();
+        if let Some(Value::ServerError(refusal)) = answers.next() {
+            return Err(error::of_hello(&refusal.into(), at));
         }
-    };
-    let root_cert = tls.ca.as_deref().map(read).transpose()?;
-    let certificates = TlsCertificates { client_tls, root_cert };
-    Ok(Loaded { certificates, any_certificate: tls.any_certificate })
+        match answers.next() {
+            // A Sentinel has no databases.
+            Some(Value::ServerError(refusal)) if self.db != 0 => {
+                Err(error::of_database(&refusal.into(), at, self.db))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Redis allows no spaces in the name of a client.

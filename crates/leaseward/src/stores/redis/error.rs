@@ -213,21 +213,11 @@ pub(in crate::stores) fn of_call(error: &RedisError, at: &str) -> Error {
 
 /// The error of an attempt to connect: nothing was asked yet.
 pub(in crate::stores) fn of_connecting(error: &RedisError, at: &str) -> Error {
-    use redis::ErrorKind as Kind;
     if let Some(code) = code_of(error).filter(|code| *code != Code::Other) {
         return build(code, "");
     }
     match error.kind() {
-        Kind::AuthenticationFailed => build(Code::WrongPass, ""),
-        Kind::InvalidClientConfig => {
-            Error::new(ErrorKind::InvalidInput, format!("redis at {at}: {error}"))
-        }
-        Kind::RESP3NotSupported => Error::new(
-            ErrorKind::Unsupported,
-            format!("redis at {at} is too old: it does not speak RESP3"),
-        )
-        .hint("Redis 6.2 or newer is needed, or Valkey"),
-        Kind::Parse => Error::new(
+        redis::ErrorKind::Parse => Error::new(
             ErrorKind::Unavailable,
             format!("what listens at {at} is no redis: it answers in another language"),
         )
@@ -243,17 +233,27 @@ pub(in crate::stores) fn of_connecting(error: &RedisError, at: &str) -> Error {
     }
 }
 
-/// The driver's error if a server does not have the database, or does not let us in.
-pub(in crate::stores) fn of_database(error: &RedisError, at: &str, db: i64) -> Option<Error> {
-    let text = error.to_string();
-    let is_refused = text.contains("refused to switch database");
-    if is_refused && text.contains("out of range") {
-        let message = format!("redis at {at} has no database {db}");
-        return Some(Error::new(ErrorKind::Refused, message).hint(
-            "they are counted from 0; `redis-cli config get databases` says how many there are",
-        ));
+/// The error of a server that does not let us in.
+pub(in crate::stores) fn of_hello(error: &RedisError, at: &str) -> Error {
+    if error.detail().is_some_and(|detail| detail.starts_with("unknown command")) {
+        return Error::new(
+            ErrorKind::Unsupported,
+            format!("redis at {at} is too old: it does not speak RESP3"),
+        )
+        .hint("Redis 6.2 or newer is needed, or Valkey");
     }
-    (is_refused && text.contains("permission")).then(|| build(Code::NoPerm, ""))
+    of_connecting(error, at)
+}
+
+/// The error of a server that does not have the database, or does not let us use it.
+pub(in crate::stores) fn of_database(error: &RedisError, at: &str, db: i64) -> Error {
+    if error.detail().is_some_and(|detail| detail.contains("out of range")) {
+        let message = format!("redis at {at} has no database {db}");
+        return Error::new(ErrorKind::Refused, message).hint(
+            "they are counted from 0; `redis-cli config get databases` says how many there are",
+        );
+    }
+    of_connecting(error, at)
 }
 
 /// The cause as text: the driver's own error may repeat arguments of a command.

@@ -15,14 +15,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{
-    AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value,
-    aio::MultiplexedConnection,
-};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     config::Address,
+    connection::Connection,
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
@@ -97,7 +95,7 @@ struct Lost {
 /// A connection that works, as far as is known.
 #[derive(Debug)]
 pub(in crate::stores) struct Link {
-    connection: MultiplexedConnection,
+    connection: Connection,
     pub(in crate::stores) address: Address,
     pub(in crate::stores) sender: Sender,
     pub(in crate::stores) probe: Probe,
@@ -113,11 +111,7 @@ pub(in crate::stores) struct Link {
 impl Link {
     /// Sends one command and waits for its answer.
     pub(in crate::stores) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
-        let value = self.connection.clone().send_packed_command(command).await?;
-        match value {
-            Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
-        }
+        self.connection.command(command).await
     }
 
     /// Sends commands in one piece and waits for all their answers; a refused one is an answer too.
@@ -125,7 +119,7 @@ impl Link {
         &self,
         pipeline: &Pipeline,
     ) -> Result<Vec<Value>, RedisError> {
-        self.connection.clone().send_packed_commands(pipeline, 0, pipeline.len()).await
+        self.connection.pipeline(pipeline).await
     }
 }
 
@@ -242,18 +236,11 @@ impl Node {
         let address = (self.find)().await?;
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let this = Arc::downgrade(self);
-        let config = AsyncConnectionConfig::new().set_push_sender(move |info: PushInfo| {
-            hear(&this, generation, info);
-            Ok::<(), ()>(())
-        });
-        let connection = self.wiring.dialler.dial(&address, config).await?;
+        let on_push = Box::new(move |info: PushInfo| hear(&this, generation, info));
         let subscribes = self.wiring.has_waited.load(Ordering::Acquire);
         let setup = self.setup(subscribes);
-        let mut sending = connection.clone();
-        let answers = sending
-            .send_packed_commands(&setup, 0, setup.len())
-            .await
-            .map_err(|error| error::of_connecting(&error, &address.to_string()))?;
+        let (connection, answers) =
+            self.wiring.dialler.dial_and_send(&address, on_push, setup).await?;
         let sender = self.sender.clone();
         let scripts = self.wiring.scripts.len();
         let link =
@@ -299,7 +286,7 @@ pub(in crate::stores) fn subscribe(sender: &Sender) -> Cmd {
 const BEFORE_SCRIPTS: usize = 2;
 
 fn read_setup(
-    connection: MultiplexedConnection,
+    connection: Connection,
     address: Address,
     sender: Sender,
     generation: u64,

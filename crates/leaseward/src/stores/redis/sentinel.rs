@@ -9,10 +9,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use redis::{PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 
-use super::{config::Address, dial::Dialler, node::Node, probe};
+use super::{config::Address, connection::Connection, dial::Dialler, node::Node, probe};
 use crate::{Error, ErrorKind};
 
 /// How long to wait before the next Sentinel is listened to, at most.
@@ -50,35 +50,24 @@ impl Sentinel {
     }
 
     async fn ask_at(&self, address: &Address) -> Result<Address, Error> {
-        let connection = self.dialler.dial(address, AsyncConnectionConfig::new()).await?;
-        self.ask(connection, address).await
+        let connection = self.dialler.dial(address, Box::new(|_| {})).await?;
+        self.ask(&connection, address).await
     }
 
-    async fn ask(
-        &self,
-        mut connection: MultiplexedConnection,
-        at: &Address,
-    ) -> Result<Address, Error> {
+    async fn ask(&self, connection: &Connection, at: &Address) -> Result<Address, Error> {
         let mut question = redis::cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(&self.master);
-        let answer = connection.send_packed_command(&question).await;
-        match answer.map_err(|error| super::error::of_connecting(&error, &at.to_string()))? {
-            Value::Array(parts) => match parts.as_slice() {
+        match connection.command(&question).await {
+            Ok(Value::Array(parts)) => match parts.as_slice() {
                 [host, port] => probe::text(host)
                     .zip(probe::text(port).and_then(|port| port.parse().ok()))
                     .map(|(host, port)| Address::Tcp(host, port))
                     .ok_or_else(|| self.unknown(at)),
                 _ => Err(self.unknown(at)),
             },
-            Value::ServerError(error)
-                if error.details().is_some_and(|text| text.contains("unknown command")) =>
-            {
-                Err(no_sentinel(at))
-            }
-            Value::ServerError(error) => {
-                Err(super::error::of_connecting(&error.into(), &at.to_string()))
-            }
-            _ => Err(self.unknown(at)),
+            Ok(_) => Err(self.unknown(at)),
+            Err(error) if is_unknown_command(&error) => Err(no_sentinel(at)),
+            Err(error) => Err(super::error::of_connecting(&error, &at.to_string())),
         }
     }
 
@@ -103,6 +92,10 @@ impl Sentinel {
     }
 }
 
+fn is_unknown_command(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.contains("unknown command"))
+}
+
 fn no_sentinel(at: &Address) -> Error {
     Error::new(ErrorKind::Unavailable, format!("redis at {at} is no Sentinel")).hint(format!(
         "Sentinels listen on port 26379 by default; a single server is `redis://{at}`"
@@ -123,15 +116,16 @@ pub(super) async fn follow(sentinel: Arc<Sentinel>, node: Weak<Node>) {
 /// Listens to one Sentinel until it fails.
 async fn listen(sentinel: &Sentinel, address: &Address, node: &Weak<Node>) -> Result<(), Error> {
     let (sender, mut heard) = mpsc::unbounded_channel::<PushInfo>();
-    let config = AsyncConnectionConfig::new().set_push_sender(sender);
-    let mut connection = sentinel.dialler.dial(address, config).await?;
+    // Whoever listens has gone: so has the connection, in a moment.
+    let tell = Box::new(move |info| drop(sender.send(info)));
+    let connection = sentinel.dialler.dial(address, tell).await?;
     let mut subscribe = redis::cmd("SUBSCRIBE");
     subscribe.arg("+switch-master");
-    let subscribed = connection.send_packed_command(&subscribe).await;
+    let subscribed = connection.command(&subscribe).await;
     subscribed.map_err(|error| super::error::of_connecting(&error, &address.to_string()))?;
     loop {
         // Asked once the subscription stands, and now and then: whatever was missed is noticed.
-        let primary = sentinel.ask(connection.clone(), address).await?;
+        let primary = sentinel.ask(&connection, address).await?;
         let Some(node) = node.upgrade() else { return Ok(()) };
         follow_to(&node, &primary);
         drop(node);

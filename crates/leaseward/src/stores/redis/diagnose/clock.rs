@@ -1,7 +1,5 @@
 //! Clocks that differ.
 
-use redis::AsyncConnectionConfig;
-
 use super::{
     super::{
         client::Client,
@@ -55,12 +53,10 @@ impl Client {
         };
         let mut findings = Vec::new();
         for Replica { address, .. } in replicas {
-            let dialled = self.wiring.dialler.dial(address, AsyncConnectionConfig::new()).await;
+            let dialled = self.wiring.dialler.dial(address, Box::new(|_| {})).await;
             let reading = match dialled {
                 Err(_) => None,
-                Ok(mut replica) => {
-                    clocks::read(ours, async |time| replica.send_packed_command(&time).await).await
-                }
+                Ok(replica) => clocks::read(ours, async |time| replica.command(&time).await).await,
             };
             findings.extend(match reading {
                 None => Some(unknown(address)),

@@ -1,0 +1,152 @@
+//! Over a pipe that holds a few bytes, and whose other end says what it is told to.
+
+use std::{io, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::Connection;
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(600);
+
+struct Pipe {
+    connection: Arc<Connection>,
+    server: DuplexStream,
+    heard: Arc<Mutex<Vec<PushInfo>>>,
+}
+
+fn pipe(holds: usize, timeout: Duration) -> Pipe {
+    let (client, server) = tokio::io::duplex(holds);
+    let (reader, writer) = tokio::io::split(client);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    let on_push = Box::new(move |info| hears.lock().push(info));
+    let connection = Connection::over(Box::pin(reader), Box::pin(writer), timeout, on_push);
+    Pipe { connection: Arc::new(connection), server, heard }
+}
+
+fn get(key: &str) -> Cmd {
+    let mut get = redis::cmd("GET");
+    get.arg(key);
+    get
+}
+
+impl Pipe {
+    /// Begins to send, and goes on without waiting.
+    fn sends(&self, key: &str) -> tokio::task::JoinHandle<Result<Value, RedisError>> {
+        let (connection, command) = (self.connection.clone(), get(key));
+        tokio::spawn(async move { connection.command(&command).await })
+    }
+
+    /// Reads a request.
+    async fn reads(&mut self, key: &str) {
+        let expected = get(key).get_packed_command();
+        let mut bytes = vec![0; expected.len()];
+        self.server.read_exact(&mut bytes).await.expect("it is sent");
+        assert_eq!(bytes.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    async fn says(&mut self, bytes: &str) {
+        self.server.write_all(bytes.as_bytes()).await.expect("it is listened to");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_sent_on_in_its_order() {
+    let mut pipe = pipe(7, LONG);
+    let (long, short) = ("k".repeat(1000), "x");
+    let first = pipe.sends(&long);
+    tokio::task::yield_now().await;
+    let second = pipe.sends(short);
+    tokio::task::yield_now().await;
+    pipe.reads(&long).await;
+    pipe.reads(short).await;
+    pipe.says(":1\r\n:2\r\n").await;
+    assert_eq!(first.await.expect("it ends"), Ok(Value::Int(1)));
+    assert_eq!(second.await.expect("it ends"), Ok(Value::Int(2)));
+}
+
+#[tokio::test]
+async fn answers_and_pushes_find_their_way_however_they_come() {
+    let mut pipe = pipe(3, LONG);
+    let both = {
+        let connection = pipe.connection.clone();
+        tokio::spawn(async move {
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("SUBSCRIBE").arg("c");
+            pipeline.cmd("GET").arg("a");
+            connection.pipeline(&pipeline).await
+        })
+    };
+    tokio::task::yield_now().await;
+    let third = pipe.sends("b");
+    tokio::task::yield_now().await;
+    let mut sent = [0; "*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n".len()];
+    pipe.server.read_exact(&mut sent).await.expect("it is sent");
+    pipe.reads("a").await;
+    pipe.reads("b").await;
+    pipe.says(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+    pipe.says(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n").await;
+    pipe.says("-WRONGTYPE no\r\n$1\r\nv\r\n").await;
+    let both = both.await.expect("it ends").expect("answered");
+    assert!(matches!(both[..], [Value::Array(_), Value::ServerError(_)]), "{both:?}");
+    assert_eq!(third.await.expect("it ends"), Ok(Value::BulkString(b"v".to_vec())));
+    let heard = pipe.heard.lock();
+    assert!(matches!(heard[..], [PushInfo { kind: PushKind::Message, .. }]), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_nobody_waited_for_is_nobody_elses() {
+    let mut pipe = pipe(64, Duration::from_secs(1));
+    let late = pipe.sends("late").await.expect("it ends").expect_err("nobody answers");
+    assert!(late.is_timeout(), "{late}");
+    let dropped = pipe.sends("dropped");
+    tokio::task::yield_now().await;
+    dropped.abort();
+    let third = pipe.sends("third");
+    tokio::task::yield_now().await;
+    pipe.says(":1\r\n:2\r\n:3\r\n").await;
+    assert_eq!(third.await.expect("it ends"), Ok(Value::Int(3)));
+}
+
+#[tokio::test]
+async fn the_end_is_told_to_all_who_wait_and_all_who_come() {
+    let mut pipe = pipe(64, LONG);
+    let waits = pipe.sends("a");
+    pipe.reads("a").await;
+    // Half an answer is none.
+    pipe.says("$5\r\nab").await;
+    pipe.server.shutdown().await.expect("it closes");
+    assert!(waits.await.expect("it ends").expect_err("no answer").is_io_error());
+    assert!(pipe.sends("b").await.expect("it ends").expect_err("no answer").is_io_error());
+    let heard = pipe.heard.lock();
+    assert!(matches!(heard[..], [PushInfo { kind: PushKind::Disconnection, .. }]), "{heard:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_answer_ends_it() {
+    for nonsense in ["HTTP/1.1 400 Bad Request\r\n", ":x\r\n", ":1\r\n:2\r\n"] {
+        let mut pipe = pipe(64, LONG);
+        let waits = pipe.sends("a");
+        pipe.reads("a").await;
+        pipe.says(nonsense).await;
+        // An answer more than was asked for: whoever it belongs to, it is not the next one.
+        let first = waits.await.expect("it ends");
+        let next = pipe.sends("b").await.expect("it ends").expect_err("it has ended");
+        assert_eq!(next.kind(), redis::ErrorKind::Parse, "{nonsense}: {first:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_dropped_is_closed() {
+    let Pipe { connection, mut server, heard } = pipe(64, LONG);
+    tokio::task::yield_now().await;
+    drop(connection);
+    assert_eq!(
+        server.read(&mut [0; 1]).await.map_err(|error| error.kind()),
+        Ok::<_, io::ErrorKind>(0)
+    );
+    assert_eq!(heard.lock().len(), 1, "its end is told");
+}
