@@ -26,8 +26,7 @@ const READS_MAX: usize = 16;
 /// Reads until the connection ends.
 pub(super) async fn carry(mut reader: Reader, shared: Arc<Shared>, on_push: OnPush) {
     let mut answers = Answers { bytes: vec![0; ROOM], len: 0, frames: Frames::new() };
-    let mut ended =
-        Ended { shared: &shared, on_push: &on_push, why: End::Broken(io::ErrorKind::BrokenPipe) };
+    let mut ended = Ended { shared: &shared, why: End::Broken(io::ErrorKind::BrokenPipe) };
     ended.why = poll_fn(|cx| {
         shared.carrier.register(cx.waker());
         if let Err(error) = shared.poll_flush(cx) {
@@ -45,19 +44,19 @@ pub(super) async fn carry(mut reader: Reader, shared: Arc<Shared>, on_push: OnPu
         Poll::Pending
     })
     .await;
+    drop(ended);
+    on_push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
 }
 
-/// Tells of the end, also if the task is ended from outside.
+/// Tells all who wait of the end, also if the task is ended from outside.
 struct Ended<'a> {
     shared: &'a Shared,
-    on_push: &'a OnPush,
     why: End,
 }
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.shared.end(self.why);
-        (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
     }
 }
 

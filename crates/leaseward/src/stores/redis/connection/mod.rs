@@ -30,7 +30,7 @@ use self::{
 };
 pub(super) use stream::{Stream, connect};
 
-/// Hears what nobody asked for, and the end of the connection.
+/// Hears what nobody asked for, and that the connection has ended by itself.
 pub(in crate::stores) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
 /// Why a connection has ended.
