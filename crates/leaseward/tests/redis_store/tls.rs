@@ -1,5 +1,7 @@
 //! Ways to reach a server: TLS, a unix socket, a database, as a user who may do no more than needed.
 
+use std::{future::poll_fn, task::Poll};
+
 use leaseward::{ErrorKind, store::Reply};
 use leaseward_testkit::{RedisServer, certificates};
 
@@ -58,6 +60,31 @@ async fn a_server_may_ask_for_a_certificate() {
     let (cert, key) = (client.cert.display(), client.key.display());
     let store = open(&format!("{url}&cert={cert}&key={key}")).await;
     granted(one(&*store, taking("a", 1)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_has_no_time_for_is_sent_on_later() {
+    let files = certificates();
+    let (plain, safe) = (RedisServer::start(), RedisServer::builder().tls(files.server()).start());
+    let ca = files.ca().display().to_string();
+    for (server, more) in [(&plain, String::new()), (&safe, format!("&ca={ca}"))] {
+        let store = open(&format!("{}?timeout=60s{more}", server.url())).await;
+        server.pause();
+        // More than the kernel keeps for a server that does not read.
+        let name = |batch: usize, at: usize| format!("{batch}.{at}.{}", "n".repeat(400));
+        let batch = |batch| (0..256).map(|at| taking(&name(batch, at), 1)).collect();
+        let mut sent: Vec<_> = (0..100).map(|at| store.submit(batch(at))).collect();
+        poll_fn(|context| {
+            let is_pending = sent.iter_mut().all(|sent| sent.as_mut().poll(context).is_pending());
+            assert!(is_pending, "nobody answers");
+            Poll::Ready(())
+        })
+        .await;
+        server.resume();
+        for answers in sent {
+            answers.await.into_iter().for_each(|answer| drop(granted(answer)));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
