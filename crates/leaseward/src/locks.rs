@@ -365,8 +365,13 @@ impl Locks {
     }
 }
 
+/// Everything this process holds and waits for, and when it is asked for again: what to log when somebody waits for too
+/// long. No secret is in it.
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("store", &self.location()).finish_non_exhaustive()
+        f.debug_struct("Locks")
+            .field("store", &self.location())
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
     }
 }

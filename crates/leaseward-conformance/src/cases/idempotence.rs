@@ -253,6 +253,7 @@ async fn a_bad_line_never_makes_two_holders(fixture: &Fixture) {
     let mut tasks = Vec::new();
     for at in 0..CLIENTS {
         let (locks, line) = fixture.faulty_with(|builder| builder.seed(seed + at)).await;
+        fixture.watch(&locks);
         line.chaos(seed + at);
         for _ in 0..2 {
             let (lock, witness) = (locks.lock("x").ttl(SHORT * 10), witness.clone());

@@ -91,6 +91,16 @@ impl Claim {
         self.phase == Phase::Ended
     }
 
+    /// As it is shown to people.
+    pub(super) fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Asking => "asking",
+            Phase::Queued { .. } => "queued",
+            Phase::Held { .. } => "held",
+            Phase::Ended => "ended",
+        }
+    }
+
     /// The end of the present hold.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.phase {

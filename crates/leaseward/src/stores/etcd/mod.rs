@@ -20,6 +20,7 @@ mod client;
 mod config;
 mod conn;
 mod diagnose;
+mod dump;
 mod error;
 mod guarantee;
 mod inspect;

@@ -78,6 +78,10 @@ impl Table {
         self.entries.get_mut(key)
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
+        self.entries.iter()
+    }
+
     /// The key of a token.
     pub(super) fn key_of(&self, name: &Name, token: &Token) -> Option<&Vec<u8>> {
         self.places.get(&(name.clone(), token.random()))
