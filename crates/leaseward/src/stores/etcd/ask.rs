@@ -86,12 +86,12 @@ pub(super) type At = (i64, i64);
 impl Client {
     /// Prepares an ask, or answers it at once.
     pub(super) async fn begin_ask(&self, ask: &Ask) -> Result<Asking, Answer> {
-        let now = self.clock.now();
+        self.check_known(ask, None)?;
         let known = self.table.lock().key_of(&ask.names[0], &ask.token).cloned();
-        if let Some(answer) = known.as_ref().and_then(|key| self.known(key, now)) {
-            return Err(answer);
-        }
         let lease = self.lease_for(known.as_deref(), ask.ttl).await.map_err(Err)?;
+        // That may have taken a while, and the lease that carried it may be dead.
+        self.check_known(ask, Some(&lease))?;
+        let now = self.clock.now();
         let wall = self.clock.wall_us();
         let record = Record::new(&ask.token, ask.mode, ask.ttl, wall, ask.value.as_ref());
         let mut parts = SmallVec::new();
@@ -104,6 +104,7 @@ impl Client {
                 entry.block = entry.block.max(ask.block);
                 // What was asked before may still be under way.
                 entry.is_plain = false;
+                entry.under_way += 1;
                 entry.is_doubtful |= entry.create == 0;
             } else {
                 let entry = Entry {
@@ -119,6 +120,7 @@ impl Client {
                     slot: None,
                     // A semaphore's slots are given by others, too.
                     is_plain: !matches!(ask.mode, Mode::Permit { .. }),
+                    under_way: 1,
                     is_doubtful: false,
                     late_until: None,
                     state: State::Asked,
@@ -143,24 +145,29 @@ impl Client {
         self.leases.for_ttl(&self.link, &*self.clock, ttl).await
     }
 
-    /// What needs no asking: a token that has ended.
-    fn known(&self, key: &[u8], now: Moment) -> Option<Answer> {
+    /// What needs no asking: a token that has ended, or whose key another lease carries than the one it would be asked for
+    /// with. A key is only ever put with the lease that is known to carry it: whoever deletes it goes by that.
+    fn check_known(&self, ask: &Ask, lease: Option<&Arc<ClassLease>>) -> Result<(), Answer> {
+        let now = self.clock.now();
         let mut table = self.table.lock();
-        let entry = table.get_mut(key)?;
-        if entry.expires <= now && !matches!(entry.state, State::Ended(_)) {
-            entry.state = State::Ended(LostReason::Expired);
+        for name in &ask.names {
+            let Some(key) = table.key_of(name, &ask.token).cloned() else { continue };
+            let Some(entry) = table.get_mut(&key) else { continue };
+            let is_carried = lease.is_none_or(|lease| Arc::ptr_eq(lease, &entry.lease));
+            let reason = match entry.state {
+                State::Ended(reason) => reason,
+                _ if entry.expires <= now => LostReason::Expired,
+                _ if !is_carried => LostReason::SessionEnded,
+                State::Asked | State::Queued { .. } | State::Held { .. } => continue,
+            };
+            entry.state = State::Ended(reason);
+            // The keeper deletes what may be left of it.
+            table.ends_at(&key, now);
+            drop(table);
+            self.look_by(now);
+            return Err(Ok(Reply::Gone(reason)));
         }
-        match &entry.state {
-            State::Ended(reason) => {
-                let reason = *reason;
-                // The keeper deletes what may be left of it.
-                table.ends_at(key, now);
-                drop(table);
-                self.look_by(now);
-                Some(Ok(Reply::Gone(reason)))
-            }
-            State::Asked | State::Queued { .. } | State::Held { .. } => None,
-        }
+        Ok(())
     }
 
     /// Whether a token has its place already: then a look at it is all that asking again takes.
@@ -235,7 +242,7 @@ impl Client {
     /// Reads what etcd said to an ask.
     pub(super) async fn asked(
         &self,
-        asking: Asking,
+        asking: &Asking,
         ask: &Ask,
         mut part: TxnResponse,
         at: At,
@@ -243,7 +250,7 @@ impl Client {
     ) -> Answer {
         if part.succeeded {
             // All were free, and all keys were made at this revision.
-            return self.grant(&asking, ask, at.0, |_| at.1, now, 0).await;
+            return self.grant(asking, ask, at.0, |_| at.1, now, 0).await;
         }
         if asking.if_busy == IfBusy::Queue {
             part = part.responses.pop().map(ResponseOp::txn).ok_or_else(error::unexpected)?;
@@ -264,12 +271,12 @@ impl Client {
                 let places = queue::read(ranges.into_iter().flat_map(|range| range.kvs).collect());
                 // Of a place just made all others are before it, also those that were not read.
                 let before = succeeded.then(|| usize::try_from(count - 1).unwrap_or(0));
-                self.placed(&asking, ask, &places, before, at, now).await
+                self.placed(asking, ask, &places, before, at, now).await
             }
             IfBusy::Tell => {
                 let rooms: Vec<_> =
                     ranges.into_iter().map(|range| queue::read(range.kvs)).collect();
-                self.tried(&asking, ask, &rooms, at, now).await
+                self.tried(asking, ask, &rooms, at, now).await
             }
         }
     }
@@ -304,13 +311,15 @@ impl Client {
                     last_fence: newest.map_or(Fence::ZERO, |last| scale::fence(at.0, last.create)),
                     standing: standing(places, ahead),
                 };
-                self.wait(part, ask, create, &place, until, at.1, now);
-                Ok(Reply::Queued(place))
+                Ok(match self.wait(part, ask, create, &place, until, at.1, now) {
+                    Some(ended) => Reply::Gone(ended),
+                    None => Reply::Queued(place),
+                })
             }
         }
     }
 
-    /// Enters a place in a queue, and has what is in its way watched.
+    /// Enters a place in a queue, and has what is in its way watched; or says why it has ended meanwhile.
     #[allow(clippy::too_many_arguments)] // all of one place
     fn wait(
         &self,
@@ -321,11 +330,13 @@ impl Client {
         until: Until,
         revision: i64,
         now: Moment,
-    ) {
+    ) -> Option<LostReason> {
         let mut table = self.table.lock();
-        let Some(entry) = table.get_mut(&part.key) else { return };
-        if matches!(entry.state, State::Ended(_) | State::Held { .. }) {
-            return;
+        let entry = table.get_mut(&part.key)?;
+        match entry.state {
+            State::Ended(reason) => return Some(reason),
+            State::Held { .. } => return None,
+            State::Asked | State::Queued { .. } => {}
         }
         entry.create = create;
         entry.state =
@@ -334,6 +345,7 @@ impl Client {
         drop(table);
         let (own, room) = (part.key.clone(), part.room.clone());
         self.order(Order::Watch { own, room, until, from: revision + 1 });
+        None
     }
 
     /// Why our own key is not what it should be, if it is not.

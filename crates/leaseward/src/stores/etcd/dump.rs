@@ -64,6 +64,7 @@ impl fmt::Debug for ShownKey<'_> {
             .field("create", &entry.create)
             .field("state", &entry.state)
             .field("ends_in", &entry.expires.since(self.now))
+            .field("under_way", &entry.under_way)
             .field("is_doubtful", &entry.is_doubtful)
             .field("late_for", &entry.late_until.map(|until| until.since(self.now)))
             .finish_non_exhaustive()

@@ -60,10 +60,13 @@ impl Client {
         {
             let mut table = self.table.lock();
             for key in keys {
-                // It may have been renewed since.
-                let Some(entry) = table.get_mut(key).filter(|entry| entry.expires <= now) else {
+                let Some(entry) = table.get_mut(key) else { continue };
+                if entry.expires > now {
+                    // Renewed since; it was left out when the next end was looked for.
+                    let expires = entry.expires;
+                    table.ends(expires);
                     continue;
-                };
+                }
                 // From here on no ask finds it alive, whatever stands in etcd.
                 if !matches!(entry.state, State::Ended(_)) {
                     entry.state = State::Ended(LostReason::Expired);

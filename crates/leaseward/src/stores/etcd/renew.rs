@@ -239,6 +239,10 @@ impl Client {
         now: Moment,
     ) {
         let mut table = self.table.lock();
+        if table.get(key).is_some_and(|entry| !entry.is_of(token)) {
+            // Released meanwhile, and the key is another's.
+            return;
+        }
         let before = table.remove(key);
         let fence = match before.as_ref().map(|entry| &entry.state) {
             Some(State::Held { fence }) => *fence,
@@ -259,6 +263,7 @@ impl Client {
             block: 1,
             slot: place.record.as_ref().and_then(|record| record.slot),
             is_plain: false,
+            under_way: 0,
             is_doubtful: false,
             late_until: None,
             state: State::Held { fence },

@@ -98,6 +98,9 @@ impl Client {
                 }
                 // Nothing was done. Which lease it is, its keep-alive tells.
                 Err(Failed { class: Class::NoLease, .. }) if attempt < ATTEMPTS => {
+                    for (place, step) in &steps {
+                        self.answered(&batch[*place], step);
+                    }
                     self.doubt_leases().await;
                 }
                 Err(failed) => {
@@ -159,7 +162,7 @@ impl Client {
             false => Ok(0),
         };
         for ((place, step), part) in steps.into_iter().zip(parts) {
-            answers[place] = Some(match (step, &batch[place], &base) {
+            answers[place] = Some(match (&step, &batch[place], &base) {
                 (Step::Release(releasing), ..) => self.released(releasing, part).await,
                 (Step::Ask(asking), Operation::Ask(ask), Ok(base)) => {
                     self.asked(asking, ask, part, (*base, revision), now).await
@@ -167,6 +170,19 @@ impl Client {
                 (Step::Ask(_), _, Err(error)) => Err(error.duplicate()),
                 (Step::Ask(_), ..) => Err(error::unexpected()),
             });
+            self.answered(&batch[place], &step);
+        }
+    }
+
+    /// Nothing of an ask is under way any more. What it made although it had been released is deleted at once.
+    fn answered(&self, operation: &Operation, step: &Step) {
+        let (Step::Ask(asking), Operation::Ask(ask)) = (step, operation) else { return };
+        let now = self.clock.now();
+        for part in &asking.parts {
+            let is_late = self.table.lock().answered(&part.key, &ask.token, now);
+            if is_late {
+                self.look_by(now);
+            }
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Entry {
     pub(super) slot: Option<u32>,
     /// Nothing that was sent for its key can arrive after its release: the key may be used again.
     pub(super) is_plain: bool,
+    /// Asks for it that were sent and are not answered yet.
+    pub(super) under_way: u32,
     /// Something that was sent for it has no answer, and may still arrive.
     pub(super) is_doubtful: bool,
     /// Released, and until then what may still arrive for it is deleted.
@@ -57,6 +59,17 @@ impl Entry {
     pub(super) fn is_of(&self, token: &Token) -> bool {
         self.token.random() == token.random()
     }
+}
+
+/// What a release left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Released {
+    /// The token had none, or no longer.
+    Before,
+    /// Nothing.
+    Over,
+    /// Something may still arrive.
+    MayArrive,
 }
 
 #[derive(Default)]
@@ -112,21 +125,48 @@ impl Table {
         }
     }
 
-    /// A key was released, or not there to be; answers whether an ask for it may still arrive, and make it again. Then it
-    /// stays known, and is deleted if it comes within its time: nobody else would end it while this process lives.
-    pub(super) fn released(&mut self, key: Vec<u8>, is_deleted: bool, again: Moment) -> bool {
-        let entry = self.entries.get_mut(&key);
-        if let Some(entry) = entry.filter(|entry| entry.create == 0 || entry.is_doubtful) {
+    /// A token's key was released, or not there to be; answers whether an ask for it may still arrive, and make it again.
+    /// Then it stays known, and is deleted if it comes within its time: nobody else would end it while this process lives.
+    pub(super) fn released(
+        &mut self,
+        key: Vec<u8>,
+        token: &Token,
+        is_deleted: bool,
+        again: Moment,
+    ) -> Released {
+        // Of two releases of one token the second may be answered when the key is another's already.
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_of(token)) else {
+            return Released::Before;
+        };
+        if entry.create == 0 || entry.is_doubtful || entry.under_way > 0 {
             entry.is_plain = false;
+            // Whatever is made from here on is made at another revision.
+            entry.create = 0;
             entry.state = State::Ended(LostReason::NotOurs);
             entry.late_until.get_or_insert(entry.expires.min(again + LATE_MAX));
             entry.expires = again;
-            return true;
+            return Released::MayArrive;
         }
         if let Some(entry) = self.remove(&key).filter(|entry| is_deleted && entry.is_plain) {
             self.seats.give_back(&entry.name, key);
         }
-        false
+        Released::Over
+    }
+
+    /// An ask for a key was answered. `true` if it had been released meanwhile, and what the ask made is to be deleted now.
+    pub(super) fn answered(&mut self, key: &[u8], token: &Token, now: Moment) -> bool {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.is_of(token)) else {
+            return false;
+        };
+        entry.under_way = entry.under_way.saturating_sub(1);
+        if entry.late_until.is_none() {
+            return false;
+        }
+        if entry.under_way == 0 && !entry.is_doubtful {
+            entry.late_until = None;
+        }
+        entry.expires = now;
+        true
     }
 
     /// Moves an end, never to an earlier moment.
