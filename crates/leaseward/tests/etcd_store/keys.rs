@@ -157,6 +157,27 @@ async fn an_ask_that_is_overtaken_by_its_release_leaves_nothing_behind() {
     assert!(matches!(again.await.remove(0), Ok(Reply::Gone(_))));
 }
 
+/// The same of one whose time is over before it is answered.
+#[tokio::test]
+async fn an_ask_that_arrives_after_its_time_leaves_nothing_behind() {
+    let etcd = Etcd::start();
+    let store = try_open(&etcd.url()).await.expect("the server can be reached");
+    let asks = |what| Operation::Ask(ask(what, 1, IfBusy::Queue, Duration::from_secs(5)));
+    basics::granted(one(&*store, asks("y")).await);
+    let (other, lease) = key_and_lease(&etcd, "leaseward/y/");
+    let mut asked = store.submit(vec![asks("x")]);
+    assert!(is_pending(&mut asked).await);
+    let there = || async { has_keys(&etcd, "leaseward/x/").then_some(()) };
+    until("it is carried out", there).await;
+    let is_gone = || async { has_keys(&etcd, "leaseward/x/").not().then_some(()) };
+    until("its time is over", is_gone).await;
+    // What it would make if it came now: the second key of this client.
+    let client = other.trim_start_matches("leaseward/y/").trim_end_matches('1');
+    etcd.cli(&["put", &format!("leaseward/x/{client}2"), "late", &format!("--lease={lease:x}")]);
+    until("it is deleted", is_gone).await;
+    assert!(matches!(asked.await.remove(0), Ok(Reply::Gone(_))));
+}
+
 /// A lease of etcd's ends while an ask for what it carried waits for its confirmation: nothing is put with the next one
 /// that nobody knows of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -332,7 +332,8 @@ impl Client {
         now: Moment,
     ) -> Option<LostReason> {
         let mut table = self.table.lock();
-        let entry = table.get_mut(&part.key)?;
+        // It went with its lease.
+        let Some(entry) = table.get_mut(&part.key) else { return Some(LostReason::SessionEnded) };
         match entry.state {
             State::Ended(reason) => return Some(reason),
             State::Held { .. } => return None,
@@ -402,10 +403,9 @@ impl Client {
         let mut table = self.table.lock();
         for (which, part) in asking.parts.iter().enumerate() {
             let fence = scale::fence(base, created(which));
-            // Released meanwhile, or lost with its lease.
+            // It went with its lease.
             let Some(entry) = table.get_mut(&part.key) else {
-                blocks.push(scale::block(fence, ask.block));
-                continue;
+                return Ok(Reply::Gone(LostReason::SessionEnded));
             };
             blocks.push(scale::block(fence, entry.block));
             if let State::Ended(reason) = entry.state {

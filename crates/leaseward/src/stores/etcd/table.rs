@@ -49,7 +49,7 @@ pub(super) struct Entry {
     pub(super) under_way: u32,
     /// Something that was sent for it has no answer, and may still arrive.
     pub(super) is_doubtful: bool,
-    /// Released, and until then what may still arrive for it is deleted.
+    /// Released or expired, and until then what may still arrive for it is deleted.
     pub(super) late_until: Option<Moment>,
     pub(super) state: State,
 }
@@ -58,6 +58,22 @@ impl Entry {
     /// Whether it is this token's. A key that was looked at may be somebody else's when the answer comes.
     pub(super) fn is_of(&self, token: &Token) -> bool {
         self.token.random() == token.random()
+    }
+
+    /// Whether an ask that was sent for its key may come to etcd yet, and make it again.
+    pub(super) fn may_arrive(&self) -> bool {
+        self.create == 0 || self.is_doubtful || self.under_way > 0
+    }
+
+    /// Its token has ended, and something may arrive for it: it stays known, and what comes within a minute is deleted.
+    /// Nobody else would end that while this process lives.
+    pub(super) fn ends_late(&mut self, why: LostReason, again: Moment) {
+        self.is_plain = false;
+        // Whatever is made from here on is made at another revision.
+        self.create = 0;
+        self.state = State::Ended(why);
+        self.late_until.get_or_insert(again + LATE_MAX);
+        self.expires = again;
     }
 }
 
@@ -125,8 +141,7 @@ impl Table {
         }
     }
 
-    /// A token's key was released, or not there to be; answers whether an ask for it may still arrive, and make it again.
-    /// Then it stays known, and is deleted if it comes within its time: nobody else would end it while this process lives.
+    /// A token's key was released, or not there to be; answers whether an ask for it may still arrive.
     pub(super) fn released(
         &mut self,
         key: Vec<u8>,
@@ -138,13 +153,8 @@ impl Table {
         let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_of(token)) else {
             return Released::Before;
         };
-        if entry.create == 0 || entry.is_doubtful || entry.under_way > 0 {
-            entry.is_plain = false;
-            // Whatever is made from here on is made at another revision.
-            entry.create = 0;
-            entry.state = State::Ended(LostReason::NotOurs);
-            entry.late_until.get_or_insert(entry.expires.min(again + LATE_MAX));
-            entry.expires = again;
+        if entry.may_arrive() {
+            entry.ends_late(LostReason::NotOurs, again);
             return Released::MayArrive;
         }
         if let Some(entry) = self.remove(&key).filter(|entry| is_deleted && entry.is_plain) {
@@ -153,7 +163,7 @@ impl Table {
         Released::Over
     }
 
-    /// An ask for a key was answered. `true` if it had been released meanwhile, and what the ask made is to be deleted now.
+    /// An ask for a key was answered. `true` if its token had ended meanwhile, and what the ask made is to be deleted now.
     pub(super) fn answered(&mut self, key: &[u8], token: &Token, now: Moment) -> bool {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.is_of(token)) else {
             return false;
@@ -163,7 +173,8 @@ impl Table {
             return false;
         }
         if entry.under_way == 0 && !entry.is_doubtful {
-            entry.late_until = None;
+            // That was all that could come.
+            entry.late_until = Some(now);
         }
         entry.expires = now;
         true
