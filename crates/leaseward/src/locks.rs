@@ -232,12 +232,7 @@ impl Locks {
             Reply::NotYours(reason) => return Err(lost(reason)),
             other => unreachable!("BUG: the store answered a renewal with {other:?}"),
         };
-        let from = match renewal.evidence {
-            store::Evidence::Sent(moment) => moment,
-            store::Evidence::ThisRequest
-            | store::Evidence::LargerFence
-            | store::Evidence::Unproven => sent,
-        };
+        let from = claim::counts_from(renewal.evidence, sent);
         let deadline = claim::deadline_from(from, renewal.ttl);
         let spec: Spec = crate::options::Options::new(handle.mode())
             .with_ttl(handle.ttl())

@@ -10,7 +10,7 @@ use super::{
     lane::Which,
 };
 use crate::{
-    Error, Fence, Guard, Name,
+    Error, ErrorKind, Fence, Guard, Name,
     guard::OwnerId,
     store::{Ask, IfBusy, Names, Operation, Reply, Standing},
 };
@@ -49,14 +49,17 @@ impl Engine {
             .submit(Which::Asks, Operation::Ask(ask.clone()), Vec::new(), self.clock.now())
             .await;
         let (sent, answer) = answer.ok_or_else(|| {
-            Error::new(
-                crate::ErrorKind::ShutDown,
-                "the runtime that serves this lock has shut down",
-            )
+            Error::new(ErrorKind::ShutDown, "the runtime that serves this lock has shut down")
         })?;
         let grant = match answer {
             Ok(Reply::Granted(grant)) => grant,
             Ok(Reply::Busy(standing)) => return Ok(All::Busy(standing)),
+            Ok(Reply::Gone(reason)) => {
+                self.give_back(&ask);
+                let message = format!("what was asked for ended before it was held: {reason}");
+                return Err(Error::new(ErrorKind::Unavailable, message)
+                    .hint("nothing is held; asking again is safe"));
+            }
             Ok(other) => unreachable!("BUG: the store answered a try for several with {other:?}"),
             Err(error) => {
                 // It may have happened: no lease is left behind in doubt.
@@ -64,7 +67,8 @@ impl Engine {
                 return Err(error);
             }
         };
-        let deadline = claim::deadline_from(sent, grant.ttl);
+        let from = claim::counts_from(grant.evidence, sent);
+        let deadline = claim::deadline_from(from, grant.ttl);
         let guards: Vec<_> = names
             .iter()
             .zip(&grant.blocks)
