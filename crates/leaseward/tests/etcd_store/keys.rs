@@ -178,6 +178,33 @@ async fn an_ask_that_arrives_after_its_time_leaves_nothing_behind() {
     assert!(matches!(asked.await.remove(0), Ok(Reply::Gone(_))));
 }
 
+/// The same of a try that was asked again, and told that somebody has it: nobody releases what nobody has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_arrives_after_its_refusal_leaves_nothing_behind() {
+    let etcd = Etcd::start();
+    let proxy = Proxy::start(&etcd.addresses()[0]);
+    let url = format!("etcd://{}?timeout=1s", proxy.address());
+    let store = try_open(&url).await.expect("the server can be reached");
+    let asks =
+        |what| one(&*store, Operation::Ask(ask(what, 1, IfBusy::Tell, Duration::from_secs(60))));
+    basics::granted(asks("y").await);
+    let (other, lease) = key_and_lease(&etcd, "leaseward/y/");
+    let others = connect(&etcd.url()).await;
+    let held = take(others.lock("x").ttl(LONG)).await;
+    proxy.hold_to_server();
+    asks("x").await.expect_err("it is cut off");
+    proxy.cut();
+    proxy.pass();
+    let again = until("it is back", || async { asks("x").await.ok() });
+    assert!(matches!(again.await, Reply::Busy(_)));
+    held.release().await.expect("given back");
+    // What the lost one would have made: the second key of this client.
+    let client = other.trim_start_matches("leaseward/y/").trim_end_matches('1');
+    etcd.cli(&["put", &format!("leaseward/x/{client}2"), "late", &format!("--lease={lease:x}")]);
+    let is_gone = || async { has_keys(&etcd, "leaseward/x/").not().then_some(()) };
+    until("it is deleted", is_gone).await;
+}
+
 /// A lease of etcd's ends while an ask for what it carried waits for its confirmation: nothing is put with the next one
 /// that nobody knows of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

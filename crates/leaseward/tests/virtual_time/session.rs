@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseward::{
-    Error, ErrorKind, Locks, LostReason, MultiAttempt,
+    Error, Locks, LostReason, MultiAttempt,
     clock::{BoxFuture, Clock, VirtualClock},
     store::{
         Answer, Batch, Break, Broken, Capability, Evidence, Guarantee, LockView, Operation, Push,
@@ -76,9 +76,16 @@ impl Store for Twisted {
             return self.inner.submit(batch);
         };
         let sent = self.clock.now();
-        if let Twist::SessionLost = twist {
-            let sink = self.sink.lock().as_ref().map(|sink| sink.0.clone());
-            sink.expect("it has started")(Push::SessionLost);
+        match twist {
+            Twist::SessionLost => {
+                let sink = self.sink.lock().as_ref().map(|sink| sink.0.clone());
+                sink.expect("it has started")(Push::SessionLost);
+            }
+            Twist::Gone => {
+                let gone = |_| Ok(Reply::Gone(LostReason::SessionEnded));
+                return Box::pin(std::future::ready(batch.iter().map(gone).collect()));
+            }
+            Twist::Earlier(_) => {}
         }
         let answers = self.inner.submit(batch);
         Box::pin(async move {
@@ -87,7 +94,6 @@ impl Store for Twisted {
                     grant.evidence = Evidence::Sent(sent.before(by));
                     Ok(Reply::Granted(grant))
                 }
-                (Ok(_), Twist::Gone) => Ok(Reply::Gone(LostReason::SessionEnded)),
                 (answer, _) => answer,
             };
             answers.await.into_iter().map(twisted).collect()
@@ -128,10 +134,9 @@ async fn several_names_count_from_what_the_store_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_names_that_ended_before_they_were_held_are_an_error() {
+async fn several_names_that_ended_before_they_were_held_are_asked_for_again() {
     let locks = Twisted::locks(Twist::Gone);
-    let error = locks.all(["x", "y"]).try_acquire().await.expect_err("they ended");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let again = locks.all(["x", "y"]).acquire().await.expect("nothing was left behind");
-    assert!(again.is_held());
+    let taken = locks.all(["x", "y"]).try_acquire().await.expect("the store answers");
+    let MultiAttempt::Granted(guard) = taken else { panic!("nothing was left behind") };
+    assert!(guard.is_held());
 }

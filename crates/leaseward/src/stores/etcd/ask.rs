@@ -105,7 +105,6 @@ impl Client {
                 // What was asked before may still be under way.
                 entry.is_plain = false;
                 entry.under_way += 1;
-                entry.is_doubtful |= entry.create == 0;
             } else {
                 let entry = Entry {
                     name: name.clone(),

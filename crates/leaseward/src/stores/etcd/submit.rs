@@ -105,7 +105,9 @@ impl Client {
                 }
                 Err(failed) => {
                     for (place, step) in &steps {
-                        self.in_doubt(step);
+                        if let Step::Ask(asking) = step {
+                            self.in_doubt(asking);
+                        }
                         answers[*place] = Some(Err(failed.error.duplicate()));
                     }
                     return;
@@ -139,10 +141,8 @@ impl Client {
     }
 
     /// It may arrive later.
-    fn in_doubt(&self, step: &Step) {
-        if let Step::Ask(asking) = step {
-            asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
-        }
+    pub(super) fn in_doubt(&self, asking: &Asking) {
+        asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
     }
 
     /// Reads what etcd said, and does what that leaves to do.

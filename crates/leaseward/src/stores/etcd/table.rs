@@ -163,6 +163,17 @@ impl Table {
         Released::Over
     }
 
+    /// What an ask put was deleted, if that is `done`; nobody will ask for it again, or release it.
+    pub(super) fn undone(&mut self, key: &[u8], done: bool, again: Moment) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        // The ask that is being undone is under way itself.
+        if done && !entry.is_doubtful && entry.under_way <= 1 {
+            self.remove(key);
+        } else {
+            entry.ends_late(LostReason::NotOurs, again);
+        }
+    }
+
     /// An ask for a key was answered. `true` if its token had ended meanwhile, and what the ask made is to be deleted now.
     pub(super) fn answered(&mut self, key: &[u8], token: &Token, now: Moment) -> bool {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.is_of(token)) else {
