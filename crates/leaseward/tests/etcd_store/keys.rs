@@ -6,7 +6,7 @@ use leaseward::{
     ErrorKind, Guard,
     clock::BoxFuture,
     etcd::ownership,
-    store::{Answer, IfBusy, Operation, Release, Reply},
+    store::{Answer, IfBusy, Operation, Release, Renew, Reply},
 };
 use leaseward_testkit::{Etcd, Proxy};
 
@@ -137,24 +137,34 @@ async fn of_two_releases_the_second_touches_nobody() {
     assert_eq!(basics::granted(asks(2).await).fence(), next.fence(), "it waits for itself");
 }
 
-/// An ask for what is held already is on its way while it is released: it may arrive after that.
+/// An ask for what is held already is on its way while it is released, or found to have been deleted by hand: it may arrive
+/// after that.
 #[tokio::test]
-async fn an_ask_that_is_overtaken_by_its_release_leaves_nothing_behind() {
+async fn an_ask_that_is_overtaken_by_its_end_leaves_nothing_behind() {
     let etcd = Etcd::start();
     let store = try_open(&etcd.url()).await.expect("the server can be reached");
-    let asks = || Operation::Ask(ask("x", 1, IfBusy::Queue, Duration::from_secs(60)));
-    basics::granted(one(&*store, asks()).await);
-    let (key, lease) = key_and_lease(&etcd, "leaseward/x/");
-    let mut again = store.submit(vec![asks()]);
-    assert!(is_pending(&mut again).await);
-    let (name, token, keep) = (name("x"), token(1), Duration::ZERO);
-    let release = Operation::Release(Release { name, token, keep });
-    assert!(matches!(one(&*store, release).await, Ok(Reply::Released)));
-    // What it would make if it came now.
-    etcd.cli(&["put", &key, "late", &format!("--lease={lease:x}")]);
-    let is_gone = || async { has_keys(&etcd, "leaseward/x/").not().then_some(()) };
-    until("it is deleted", is_gone).await;
-    assert!(matches!(again.await.remove(0), Ok(Reply::Gone(_))));
+    let ttl = Duration::from_secs(60);
+    for (who, is_released) in [(1, true), (2, false)] {
+        let asks = || Operation::Ask(ask("x", who, IfBusy::Queue, ttl));
+        basics::granted(one(&*store, asks()).await);
+        let (key, lease) = key_and_lease(&etcd, "leaseward/x/");
+        let mut again = store.submit(vec![asks()]);
+        assert!(is_pending(&mut again).await);
+        let (name, token) = (name("x"), token(who));
+        if is_released {
+            let release = Operation::Release(Release { name, token, keep: Duration::ZERO });
+            assert!(matches!(one(&*store, release).await, Ok(Reply::Released)));
+        } else {
+            etcd.cli(&["del", &key]);
+            let renew = Operation::Renew(Renew { name, token, ttl, block: 0 });
+            assert!(matches!(one(&*store, renew).await, Ok(Reply::NotYours(_))));
+        }
+        // What it would make if it came now.
+        etcd.cli(&["put", &key, "late", &format!("--lease={lease:x}")]);
+        let is_gone = || async { has_keys(&etcd, "leaseward/x/").not().then_some(()) };
+        until("it is deleted", is_gone).await;
+        assert!(matches!(again.await.remove(0), Ok(Reply::Gone(_))));
+    }
 }
 
 /// The same of one whose time is over before it is answered.
