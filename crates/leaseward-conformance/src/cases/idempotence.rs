@@ -10,7 +10,9 @@ use leaseward::{
 use crate::{
     Case, Fate, Fixture, Kind, Need,
     case::case,
-    support::{Bare, LONG, SHORT, Witness, asking, granted, held_with, queue_of, take, view},
+    support::{
+        Bare, LONG, SHORT, Witness, asking, eventually, granted, held_with, queue_of, take, view,
+    },
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -314,4 +316,11 @@ async fn a_bad_line_never_makes_two_holders(fixture: &Fixture) {
     for task in tasks {
         task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
+    // What arrived late was found, too: nobody would ever get the lock behind it.
+    let other = fixture.client().await;
+    eventually("nothing is left behind", || async {
+        let seen = view(&other, "x").await;
+        seen.holders.is_empty() && seen.waiters.is_empty()
+    })
+    .await;
 }
