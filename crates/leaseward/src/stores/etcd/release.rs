@@ -102,7 +102,7 @@ impl Client {
         let left = {
             let mut table = self.table.lock();
             let key = releasing.key.clone();
-            let left = table.released(key, &releasing.token, is_deleted, again);
+            let left = table.released(key, &releasing.token, releasing.create, is_deleted, again);
             if left != Released::Before {
                 // Before anybody can have the key after it.
                 self.order(Order::Forget(releasing.key.clone()));

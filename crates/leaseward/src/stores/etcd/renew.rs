@@ -222,7 +222,10 @@ impl Client {
     /// Its key is not there, or somebody else's.
     fn forget(&self, renew: &Renew, key: &[u8]) {
         let again = self.clock.now() + LATE_AGAIN;
-        let left = self.table.lock().released(key.to_vec(), &renew.token, false, again);
+        let mut table = self.table.lock();
+        let create = table.get(key).map_or(0, |entry| entry.create);
+        let left = table.released(key.to_vec(), &renew.token, create, false, again);
+        drop(table);
         if left == Released::MayArrive {
             self.look_by(again);
         }

@@ -15,7 +15,7 @@ use super::{
     scale::Sight,
 };
 use crate::{
-    Error,
+    Error, ErrorKind,
     clock::Moment,
     store::{Answer, Ask, Batch, Operation},
 };
@@ -105,9 +105,13 @@ impl Client {
                 }
                 Err(failed) => {
                     for (place, step) in &steps {
-                        if let Step::Ask(asking) = step {
+                        // Unavailable: it was not sent, or nothing was done.
+                        if let Step::Ask(asking) = step
+                            && failed.error.kind() != ErrorKind::Unavailable
+                        {
                             self.in_doubt(asking);
                         }
+                        self.answered(&batch[*place], step);
                         answers[*place] = Some(Err(failed.error.duplicate()));
                     }
                     return;
@@ -174,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Nothing of an ask is under way any more. What it made although it had been released is deleted at once.
+    /// An ask is over. What it made although its token had ended is deleted at once.
     fn answered(&self, operation: &Operation, step: &Step) {
         let (Step::Ask(asking), Operation::Ask(ask)) = (step, operation) else { return };
         let now = self.clock.now();

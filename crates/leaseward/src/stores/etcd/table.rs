@@ -62,7 +62,7 @@ impl Entry {
 
     /// Whether an ask that was sent for its key may come to etcd yet, and make it again.
     pub(super) fn may_arrive(&self) -> bool {
-        self.create == 0 || self.is_doubtful || self.under_way > 0
+        self.is_doubtful || self.under_way > 0
     }
 
     /// Its token has ended, and something may arrive for it: it stays known, and what comes within a minute is deleted.
@@ -84,7 +84,7 @@ pub(super) enum Released {
     Before,
     /// Nothing.
     Over,
-    /// Something may still arrive.
+    /// Something may be there, or still arrive.
     MayArrive,
 }
 
@@ -141,11 +141,13 @@ impl Table {
         }
     }
 
-    /// A token's key was released, or not there to be; answers whether an ask for it may still arrive.
+    /// A token's key, made at this revision as far as was known then, was released, or not there to be; answers whether it
+    /// may be there all the same, or be made again.
     pub(super) fn released(
         &mut self,
         key: Vec<u8>,
         token: &Token,
+        create: i64,
         is_deleted: bool,
         again: Moment,
     ) -> Released {
@@ -153,8 +155,13 @@ impl Table {
         let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_of(token)) else {
             return Released::Before;
         };
-        if entry.may_arrive() {
+        let may_arrive = entry.may_arrive();
+        if may_arrive || entry.create != create {
             entry.ends_late(LostReason::NotOurs, again);
+            if !may_arrive {
+                // An ask came between, and was answered: what it made is all there is.
+                entry.late_until = Some(again);
+            }
             return Released::MayArrive;
         }
         if let Some(entry) = self.remove(&key).filter(|entry| is_deleted && entry.is_plain) {
