@@ -42,9 +42,9 @@ pub fn run(registered: &'static Registered, case: &Case, helpers: &Helpers) -> V
         if let Some(need) = fixture.lacks(case.needs).await {
             return Verdict::NotApplicable(format!("`{}` has not {need}", registered.scheme));
         }
-        tokio::time::timeout(CASE_MAX, (case.run)(&fixture))
-            .await
-            .unwrap_or_else(|_| panic!("the case hangs: not done after {CASE_MAX:?}"));
+        if tokio::time::timeout(CASE_MAX, (case.run)(&fixture)).await.is_err() {
+            panic!("the case hangs: not done after {CASE_MAX:?}\n{}", fixture.account().await);
+        }
         Verdict::Shown
     });
     runtime.shutdown_timeout(END_MAX);

@@ -232,12 +232,7 @@ impl Locks {
             Reply::NotYours(reason) => return Err(lost(reason)),
             other => unreachable!("BUG: the store answered a renewal with {other:?}"),
         };
-        let from = match renewal.evidence {
-            store::Evidence::Sent(moment) => moment,
-            store::Evidence::ThisRequest
-            | store::Evidence::LargerFence
-            | store::Evidence::Unproven => sent,
-        };
+        let from = claim::counts_from(renewal.evidence, sent);
         let deadline = claim::deadline_from(from, renewal.ttl);
         let spec: Spec = crate::options::Options::new(handle.mode())
             .with_ttl(handle.ttl())
@@ -365,8 +360,13 @@ impl Locks {
     }
 }
 
+/// Everything this process holds and waits for, and when it is asked for again: what to log when somebody waits for too
+/// long. No secret is in it.
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("store", &self.location()).finish_non_exhaustive()
+        f.debug_struct("Locks")
+            .field("store", &self.location())
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
     }
 }

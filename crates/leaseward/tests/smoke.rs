@@ -95,3 +95,19 @@ async fn a_sink_may_drop_the_guard_it_hears_of() {
     losses.recv().await.expect("told, and not stuck in the engine's own locks");
     assert!(kept.lock().expect("no panic").is_none());
 }
+
+#[tokio::test]
+async fn what_it_holds_and_waits_for_can_be_shown() {
+    let locks = connect("memory:").await.expect("opens");
+    let guard = locks.lock("table:42").acquire().await.expect("free");
+    let lock = locks.lock("table:42");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::task::yield_now().await;
+    let shown = format!("{locks:?}");
+    for part in ["\"table:42\"", "phase: \"held\"", "waiters: 1", "breaker"] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    guard.release().await.expect("ours");
+    waiting.await.expect("no panic").expect("free again").release().await.expect("ours");
+    assert!(!format!("{locks:?}").contains("table:42"));
+}

@@ -64,6 +64,14 @@ pub(crate) fn deadline_from(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(timing::margin(ttl))
 }
 
+/// The moment from which what a request was answered with counts.
+pub(crate) fn counts_from(evidence: Evidence, sent: Moment) -> Moment {
+    match evidence {
+        Evidence::Sent(moment) => moment,
+        Evidence::ThisRequest | Evidence::LargerFence | Evidence::Unproven => sent,
+    }
+}
+
 impl Claim {
     pub(crate) fn new() -> Self {
         Self { phase: Phase::Asking }
@@ -91,6 +99,16 @@ impl Claim {
         self.phase == Phase::Ended
     }
 
+    /// As it is shown to people.
+    pub(super) fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Asking => "asking",
+            Phase::Queued { .. } => "queued",
+            Phase::Held { .. } => "held",
+            Phase::Ended => "ended",
+        }
+    }
+
     /// The end of the present hold.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.phase {
@@ -109,11 +127,7 @@ impl Claim {
 
     /// An ask was answered with the lease.
     pub(crate) fn granted(&mut self, sent: Moment, grant: &Grant, now: Moment) -> Decision {
-        let from = match grant.evidence {
-            Evidence::Sent(moment) => moment,
-            Evidence::ThisRequest | Evidence::LargerFence | Evidence::Unproven => sent,
-        };
-        let deadline = deadline_from(from, grant.ttl);
+        let deadline = deadline_from(counts_from(grant.evidence, sent), grant.ttl);
         match self.phase {
             // R6: what was given back is not taken again, whatever is still under way.
             Phase::Ended if rules::on(Rule::R6) => Decision::GiveBack,
@@ -180,10 +194,7 @@ impl Claim {
     /// A renewal was answered.
     pub(crate) fn renewed(&mut self, sent: Moment, renewal: &Renewal, now: Moment) -> Decision {
         let Phase::Held { fence, deadline: old } = self.phase else { return Decision::Nothing };
-        let from = match renewal.evidence {
-            Evidence::Sent(moment) => moment,
-            Evidence::ThisRequest | Evidence::LargerFence | Evidence::Unproven => sent,
-        };
+        let from = counts_from(renewal.evidence, sent);
         self.extend(fence, old, deadline_from(from, renewal.ttl), now)
     }
 

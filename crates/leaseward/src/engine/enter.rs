@@ -16,6 +16,7 @@ use super::{
     claim::Decision,
     cohort,
     direct::Direct,
+    follow::After,
     lane::{Drive, Job, Target, Which},
 };
 use crate::{
@@ -189,13 +190,7 @@ impl Engine {
             }
         }
         let (waiter, waiting) = self.waiter(&bid.name, bid.spec.clone(), owner);
-        {
-            let _shard = self.table.lock(&bid.name);
-            let mut state = bid.state.lock();
-            state.has_caller = false;
-            // Whoever joined meanwhile came later.
-            state.crowd().waiters.push_front(waiter);
-        }
+        self.register(bid, waiter);
         let drive = match direct {
             Direct::Answered { sent, answer, now } => {
                 self.ask_answered(bid, sent, answer, now);
@@ -209,6 +204,26 @@ impl Engine {
             }
         };
         Entered::Waits(waiting, drive)
+    }
+
+    /// Makes the caller at hand the first waiter of its bid.
+    fn register(self: &Arc<Self>, bid: &Arc<Bid>, waiter: Waiter) {
+        let mut after = After::default();
+        let mut shard = self.table.lock(&bid.name);
+        let mut state = bid.state.lock();
+        state.has_caller = false;
+        if !state.claim.is_ended() {
+            // Whoever joined meanwhile came later.
+            return state.crowd().waiters.push_front(waiter);
+        }
+        // Lost while it was sent, with its session as a rule: nobody tells those who join an ended bid.
+        drop(state);
+        match self.check_open() {
+            Ok(()) => self.bid_again(&mut shard, bid, VecDeque::from([waiter]), &mut after),
+            Err(closed) => after.tell.push((waiter.tell, Outcome::Failed(closed))),
+        }
+        drop(shard);
+        after.run(self);
     }
 
     /// A caller as its bid knows it, and as it waits.

@@ -5,6 +5,7 @@
 //! leaves its batch to a task: operations sent are always followed to their answers.
 
 use std::{
+    fmt,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -61,6 +62,16 @@ pub(crate) struct Lane {
     gathered: Mutex<Gathered>,
     lanes: usize,
     batch_max: usize,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gathered = self.gathered.lock();
+        f.debug_struct("Lane")
+            .field("to_send", &gathered.jobs.len())
+            .field("in_flight", &gathered.driving)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Lane {

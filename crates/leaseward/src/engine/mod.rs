@@ -13,6 +13,7 @@ mod breaker;
 pub(crate) mod claim;
 mod cohort;
 mod direct;
+mod dump;
 pub(crate) mod enter;
 pub(crate) mod events;
 mod follow;
@@ -30,7 +31,6 @@ mod table;
 mod waits;
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -88,12 +88,6 @@ pub(crate) struct Engine {
     acquisitions: AtomicU32,
     next_waiter: AtomicU64,
     closed: AtomicBool,
-}
-
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("store", &self.store).finish_non_exhaustive()
-    }
 }
 
 impl Engine {

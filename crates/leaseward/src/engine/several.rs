@@ -10,10 +10,13 @@ use super::{
     lane::Which,
 };
 use crate::{
-    Error, Fence, Guard, Name,
+    Error, ErrorKind, Fence, Guard, Name,
     guard::OwnerId,
     store::{Ask, IfBusy, Names, Operation, Reply, Standing},
 };
+
+/// Tokens tried one after the other: each that will never be served means that a session has ended.
+const TOKENS_MAX: u32 = 3;
 
 /// What a try for several names came to.
 pub(crate) enum All {
@@ -22,7 +25,7 @@ pub(crate) enum All {
 }
 
 impl Engine {
-    /// Asks for all names in one operation.
+    /// Asks for all names in one operation, with another token if the first will never be served.
     pub(crate) async fn try_all(
         self: &Arc<Self>,
         names: &[Name],
@@ -33,7 +36,23 @@ impl Engine {
         for name in names {
             self.order.check(owner, name)?;
         }
-        self.admit()?;
+        for _ in 0..TOKENS_MAX {
+            self.admit()?;
+            if let Some(all) = self.try_once(names, spec, owner).await? {
+                return Ok(all);
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "what was asked for ended before it was held")
+            .hint("nothing is held; asking again is safe"))
+    }
+
+    /// `None` if its token will never be served.
+    async fn try_once(
+        self: &Arc<Self>,
+        names: &[Name],
+        spec: &Spec,
+        owner: Option<&OwnerId>,
+    ) -> Result<Option<All>, Error> {
         let token = self.new_token();
         let ask = Ask {
             names: names.iter().cloned().collect::<Names>(),
@@ -49,14 +68,15 @@ impl Engine {
             .submit(Which::Asks, Operation::Ask(ask.clone()), Vec::new(), self.clock.now())
             .await;
         let (sent, answer) = answer.ok_or_else(|| {
-            Error::new(
-                crate::ErrorKind::ShutDown,
-                "the runtime that serves this lock has shut down",
-            )
+            Error::new(ErrorKind::ShutDown, "the runtime that serves this lock has shut down")
         })?;
         let grant = match answer {
             Ok(Reply::Granted(grant)) => grant,
-            Ok(Reply::Busy(standing)) => return Ok(All::Busy(standing)),
+            Ok(Reply::Busy(standing)) => return Ok(Some(All::Busy(standing))),
+            Ok(Reply::Gone(_)) => {
+                self.give_back(&ask);
+                return Ok(None);
+            }
             Ok(other) => unreachable!("BUG: the store answered a try for several with {other:?}"),
             Err(error) => {
                 // It may have happened: no lease is left behind in doubt.
@@ -64,7 +84,8 @@ impl Engine {
                 return Err(error);
             }
         };
-        let deadline = claim::deadline_from(sent, grant.ttl);
+        let from = claim::counts_from(grant.evidence, sent);
+        let deadline = claim::deadline_from(from, grant.ttl);
         let guards: Vec<_> = names
             .iter()
             .zip(&grant.blocks)
@@ -74,7 +95,7 @@ impl Engine {
                 self.adopt(bid, block.first, owner)
             })
             .collect();
-        Ok(All::Granted(guards))
+        Ok(Some(All::Granted(guards)))
     }
 
     /// Takes a lease that is held already into the books.

@@ -11,6 +11,7 @@ mod faulty;
 mod gated;
 mod ledger;
 mod program;
+mod session;
 
 use std::{
     cell::Cell,

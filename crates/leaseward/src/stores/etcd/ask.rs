@@ -1,6 +1,6 @@
 //! Asking: for one name with a place in its queue, or for one or several at once, all or none.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -13,12 +13,11 @@ use super::{
     record::Record,
     requests::{first_of, is_absent, last_of, nested, none_begins, oldest_first, put, range},
     scale,
-    submit::in_doubt,
-    table::{Entry, State},
+    table::State,
     watch::Order,
 };
 use crate::{
-    Error, Fence, LostReason, Mode,
+    Fence, LostReason, Mode,
     clock::Moment,
     store::{
         self, Answer, Ask, Evidence, Grant, IfBusy, Reply, Standing, capacity_error,
@@ -36,9 +35,9 @@ pub(super) struct Part {
 /// An ask under way.
 pub(super) struct Asking {
     pub(super) parts: SmallVec<[Part; 1]>,
-    lease: Arc<ClassLease>,
-    record: Record,
-    if_busy: IfBusy,
+    pub(super) lease: Arc<ClassLease>,
+    pub(super) record: Record,
+    pub(super) if_busy: IfBusy,
 }
 
 impl Asking {
@@ -84,85 +83,6 @@ impl Asking {
 pub(super) type At = (i64, i64);
 
 impl Client {
-    /// Prepares an ask, or answers it at once.
-    pub(super) async fn begin_ask(&self, ask: &Ask) -> Result<Asking, Answer> {
-        let now = self.clock.now();
-        let known = self.table.lock().key_of(&ask.names[0], &ask.token).cloned();
-        if let Some(answer) = known.as_ref().and_then(|key| self.known(key, now)) {
-            return Err(answer);
-        }
-        let lease = self.lease_for(known.as_deref(), ask.ttl).await.map_err(Err)?;
-        let wall = self.clock.wall_us();
-        let record = Record::new(&ask.token, ask.mode, ask.ttl, wall, ask.value.as_ref());
-        let mut parts = SmallVec::new();
-        for name in &ask.names {
-            let mut table = self.table.lock();
-            let known = table.key_of(name, &ask.token).cloned();
-            let key = known.unwrap_or_else(|| table.seat(&self.keys, name));
-            // Before anything is sent: what may be in etcd is known here, and does not outlive its time.
-            if let Some(entry) = table.get_mut(&key) {
-                entry.block = entry.block.max(ask.block);
-                // What was asked before may still be under way.
-                entry.is_plain = false;
-                entry.is_doubtful |= entry.create == 0;
-            } else {
-                let entry = Entry {
-                    name: name.clone(),
-                    token: ask.token.clone(),
-                    mode: ask.mode,
-                    ttl: ask.ttl,
-                    expires: now + in_doubt(ask),
-                    lease: lease.clone(),
-                    agreed: lease.confirmed(),
-                    create: 0,
-                    block: ask.block,
-                    slot: None,
-                    // A semaphore's slots are given by others, too.
-                    is_plain: !matches!(ask.mode, Mode::Permit { .. }),
-                    is_doubtful: false,
-                    late_until: None,
-                    state: State::Asked,
-                };
-                table.insert(key.clone(), entry);
-            }
-            parts.push(Part { key, room: self.keys.room(name) });
-        }
-        self.look_by(now + in_doubt(ask));
-        Ok(Asking { parts, lease, record, if_busy: ask.if_busy })
-    }
-
-    /// The lease that carries a key already, if it will do; else the one for this TTL.
-    async fn lease_for(&self, key: Option<&[u8]>, ttl: Duration) -> Result<Arc<ClassLease>, Error> {
-        let carrying = key.and_then(|key| Some(self.table.lock().get(key)?.lease.clone()));
-        if let Some(lease) = carrying.filter(|lease| lease.carries(ttl))
-            && (lease.is_fresh(self.clock.now())
-                || self.leases.refresh(&self.link, &*self.clock, &lease).await?)
-        {
-            return Ok(lease);
-        }
-        self.leases.for_ttl(&self.link, &*self.clock, ttl).await
-    }
-
-    /// What needs no asking: a token that has ended.
-    fn known(&self, key: &[u8], now: Moment) -> Option<Answer> {
-        let mut table = self.table.lock();
-        let entry = table.get_mut(key)?;
-        if entry.expires <= now && !matches!(entry.state, State::Ended(_)) {
-            entry.state = State::Ended(LostReason::Expired);
-        }
-        match &entry.state {
-            State::Ended(reason) => {
-                let reason = *reason;
-                // The keeper deletes what may be left of it.
-                table.ends_at(key, now);
-                drop(table);
-                self.look_by(now);
-                Some(Ok(Reply::Gone(reason)))
-            }
-            State::Asked | State::Queued { .. } | State::Held { .. } => None,
-        }
-    }
-
     /// Whether a token has its place already: then a look at it is all that asking again takes.
     pub(super) fn has_place(&self, ask: &Ask) -> bool {
         let now = self.clock.now();
@@ -235,7 +155,7 @@ impl Client {
     /// Reads what etcd said to an ask.
     pub(super) async fn asked(
         &self,
-        asking: Asking,
+        asking: &Asking,
         ask: &Ask,
         mut part: TxnResponse,
         at: At,
@@ -243,7 +163,7 @@ impl Client {
     ) -> Answer {
         if part.succeeded {
             // All were free, and all keys were made at this revision.
-            return self.grant(&asking, ask, at.0, |_| at.1, now, 0).await;
+            return self.grant(asking, ask, at.0, |_| at.1, now, 0).await;
         }
         if asking.if_busy == IfBusy::Queue {
             part = part.responses.pop().map(ResponseOp::txn).ok_or_else(error::unexpected)?;
@@ -264,12 +184,12 @@ impl Client {
                 let places = queue::read(ranges.into_iter().flat_map(|range| range.kvs).collect());
                 // Of a place just made all others are before it, also those that were not read.
                 let before = succeeded.then(|| usize::try_from(count - 1).unwrap_or(0));
-                self.placed(&asking, ask, &places, before, at, now).await
+                self.placed(asking, ask, &places, before, at, now).await
             }
             IfBusy::Tell => {
                 let rooms: Vec<_> =
                     ranges.into_iter().map(|range| queue::read(range.kvs)).collect();
-                self.tried(&asking, ask, &rooms, at, now).await
+                self.tried(asking, ask, &rooms, at, now).await
             }
         }
     }
@@ -304,13 +224,15 @@ impl Client {
                     last_fence: newest.map_or(Fence::ZERO, |last| scale::fence(at.0, last.create)),
                     standing: standing(places, ahead),
                 };
-                self.wait(part, ask, create, &place, until, at.1, now);
-                Ok(Reply::Queued(place))
+                Ok(match self.wait(part, ask, create, &place, until, at.1, now) {
+                    Some(ended) => Reply::Gone(ended),
+                    None => Reply::Queued(place),
+                })
             }
         }
     }
 
-    /// Enters a place in a queue, and has what is in its way watched.
+    /// Enters a place in a queue, and has what is in its way watched; or says why it has ended meanwhile.
     #[allow(clippy::too_many_arguments)] // all of one place
     fn wait(
         &self,
@@ -321,11 +243,14 @@ impl Client {
         until: Until,
         revision: i64,
         now: Moment,
-    ) {
+    ) -> Option<LostReason> {
         let mut table = self.table.lock();
-        let Some(entry) = table.get_mut(&part.key) else { return };
-        if matches!(entry.state, State::Ended(_) | State::Held { .. }) {
-            return;
+        // It went with its lease.
+        let Some(entry) = table.get_mut(&part.key) else { return Some(LostReason::SessionEnded) };
+        match entry.state {
+            State::Ended(reason) => return Some(reason),
+            State::Held { .. } => return None,
+            State::Asked | State::Queued { .. } => {}
         }
         entry.create = create;
         entry.state =
@@ -334,6 +259,7 @@ impl Client {
         drop(table);
         let (own, room) = (part.key.clone(), part.room.clone());
         self.order(Order::Watch { own, room, until, from: revision + 1 });
+        None
     }
 
     /// Why our own key is not what it should be, if it is not.
@@ -390,10 +316,9 @@ impl Client {
         let mut table = self.table.lock();
         for (which, part) in asking.parts.iter().enumerate() {
             let fence = scale::fence(base, created(which));
-            // Released meanwhile, or lost with its lease.
+            // It went with its lease.
             let Some(entry) = table.get_mut(&part.key) else {
-                blocks.push(scale::block(fence, ask.block));
-                continue;
+                return Ok(Reply::Gone(LostReason::SessionEnded));
             };
             blocks.push(scale::block(fence, entry.block));
             if let State::Ended(reason) = entry.state {

@@ -60,14 +60,22 @@ impl Client {
         {
             let mut table = self.table.lock();
             for key in keys {
-                // It may have been renewed since.
-                let Some(entry) = table.get_mut(key).filter(|entry| entry.expires <= now) else {
+                let Some(entry) = table.get_mut(key) else { continue };
+                if entry.expires > now {
+                    // Renewed since; it was left out when the next end was looked for.
+                    let expires = entry.expires;
+                    table.ends(expires);
                     continue;
-                };
-                // From here on no ask finds it alive, whatever stands in etcd.
-                if !matches!(entry.state, State::Ended(_)) {
-                    entry.state = State::Ended(LostReason::Expired);
                 }
+                // From here on no ask finds it alive, whatever stands in etcd.
+                let reason = match entry.state {
+                    State::Ended(reason) => reason,
+                    _ => LostReason::Expired,
+                };
+                if entry.may_arrive() {
+                    entry.ends_late(reason, now);
+                }
+                entry.state = State::Ended(reason);
                 // It is deleted by its key.
                 entry.is_plain = false;
                 over.push((key.clone(), entry.clone()));
@@ -81,8 +89,15 @@ impl Client {
         let done = self.link.call::<_, TxnResponse>(TXN, Asked::Write, txn).await.is_ok();
         let mut table = self.table.lock();
         for (key, entry) in over {
+            let Some(entry) = table.get(&key).filter(|left| left.is_of(&entry.token)) else {
+                continue;
+            };
+            let expires = entry.expires;
             let is_late = entry.late_until.is_some_and(|until| now < until);
-            if entry.lease.is_dead() || done && !is_late {
+            if expires > now {
+                // An ask for it was answered meanwhile, so it may be there again.
+                table.ends(expires);
+            } else if entry.lease.is_dead() || done && !is_late {
                 table.remove(&key);
                 self.order(Order::Forget(key));
             } else {

@@ -16,10 +16,12 @@
 //! It breaks when the cluster is restored from a backup while locks are held, or when somebody deletes keys by hand.
 
 mod ask;
+mod begin;
 mod client;
 mod config;
 mod conn;
 mod diagnose;
+mod dump;
 mod error;
 mod guarantee;
 mod inspect;

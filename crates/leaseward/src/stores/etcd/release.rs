@@ -8,7 +8,7 @@ use super::{
     proto::{TxnRequest, TxnResponse},
     queue::Place,
     requests::{delete, is_made_at, is_there, oldest_first, one, range},
-    table::State,
+    table::{Released, State},
     watch::Order,
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
 /// A release under way.
 pub(super) struct Releasing {
     name: Name,
+    token: Token,
     key: Vec<u8>,
     /// Zero if nobody has heard.
     create: i64,
@@ -55,6 +56,7 @@ impl Client {
         let slot = place.record.and_then(|record| record.slot);
         Ok(Releasing {
             name: release.name.clone(),
+            token: release.token.clone(),
             key: place.key,
             create: place.create,
             slot_key: slot.map(|slot| self.keys.slot(&release.name, slot)),
@@ -71,6 +73,7 @@ impl Client {
         let entry = table.get(key)?;
         Some(Releasing {
             name: release.name.clone(),
+            token: release.token.clone(),
             key: key.clone(),
             create: entry.create,
             slot_key: entry.slot.map(|slot| self.keys.slot(&release.name, slot)),
@@ -93,11 +96,20 @@ impl Client {
         Ok(places.find(|place| place.is_of(token)))
     }
 
-    pub(super) async fn released(&self, releasing: Releasing, part: TxnResponse) -> Answer {
-        self.order(Order::Forget(releasing.key.clone()));
+    pub(super) async fn released(&self, releasing: &Releasing, part: TxnResponse) -> Answer {
         let is_deleted = part.succeeded && releasing.create > 0;
         let again = self.clock.now() + LATE_AGAIN;
-        if self.table.lock().released(releasing.key, is_deleted, again) {
+        let left = {
+            let mut table = self.table.lock();
+            let key = releasing.key.clone();
+            let left = table.released(key, &releasing.token, releasing.create, is_deleted, again);
+            if left != Released::Before {
+                // Before anybody can have the key after it.
+                self.order(Order::Forget(releasing.key.clone()));
+            }
+            left
+        };
+        if left == Released::MayArrive {
             self.look_by(again);
         }
         if !part.succeeded {

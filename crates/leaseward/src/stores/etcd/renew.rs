@@ -6,12 +6,13 @@ use super::{
     client::Client,
     conn::TXN,
     error::{self, Asked},
+    keeper::LATE_AGAIN,
     keys::seat,
     leases::ClassLease,
     proto::{RangeResponse, TxnRequest, TxnResponse},
     queue::Place,
     requests::{count, is_unchanged, nested, one, put, range},
-    table::{Entry, State},
+    table::{Entry, Released, State},
 };
 use crate::{
     Error, Fence, LostReason, Mode, Name, Token,
@@ -220,9 +221,13 @@ impl Client {
 
     /// Its key is not there, or somebody else's.
     fn forget(&self, renew: &Renew, key: &[u8]) {
+        let again = self.clock.now() + LATE_AGAIN;
         let mut table = self.table.lock();
-        if table.get(key).is_some_and(|entry| entry.is_of(&renew.token)) {
-            table.remove(key);
+        let create = table.get(key).map_or(0, |entry| entry.create);
+        let left = table.released(key.to_vec(), &renew.token, create, false, again);
+        drop(table);
+        if left == Released::MayArrive {
+            self.look_by(again);
         }
     }
 
@@ -239,6 +244,10 @@ impl Client {
         now: Moment,
     ) {
         let mut table = self.table.lock();
+        if table.get(key).is_some_and(|entry| !entry.is_of(token)) {
+            // Released meanwhile, and the key is another's.
+            return;
+        }
         let before = table.remove(key);
         let fence = match before.as_ref().map(|entry| &entry.state) {
             Some(State::Held { fence }) => *fence,
@@ -246,6 +255,8 @@ impl Client {
             _ => Fence::ZERO,
         };
         let until = lease.counts_from(now, ttl) + ttl;
+        let under_way = before.as_ref().map_or(0, |entry| entry.under_way);
+        let is_doubtful = before.as_ref().is_some_and(|entry| entry.is_doubtful);
         let expires = before.map_or(until, |entry| entry.expires.max(until));
         let entry = Entry {
             name: name.clone(),
@@ -259,7 +270,8 @@ impl Client {
             block: 1,
             slot: place.record.as_ref().and_then(|record| record.slot),
             is_plain: false,
-            is_doubtful: false,
+            under_way,
+            is_doubtful,
             late_until: None,
             state: State::Held { fence },
         };

@@ -1,7 +1,6 @@
 //! The seam's side of it.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -26,12 +25,6 @@ pub struct Etcd {
     capability: Capability,
 }
 
-impl fmt::Debug for Etcd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Etcd").field("config", &self.client.link.config).finish_non_exhaustive()
-    }
-}
-
 impl Etcd {
     /// Connects to what a URL says.
     ///
@@ -52,6 +45,10 @@ impl Etcd {
         capability.batch_max = super::plan::ROUND_MAX;
         capability.gathers = true;
         Ok(Self { client, capability })
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     scale::Sight,
 };
 use crate::{
-    Error,
+    Error, ErrorKind,
     clock::Moment,
     store::{Answer, Ask, Batch, Operation},
 };
@@ -98,11 +98,20 @@ impl Client {
                 }
                 // Nothing was done. Which lease it is, its keep-alive tells.
                 Err(Failed { class: Class::NoLease, .. }) if attempt < ATTEMPTS => {
+                    for (place, step) in &steps {
+                        self.answered(&batch[*place], step);
+                    }
                     self.doubt_leases().await;
                 }
                 Err(failed) => {
                     for (place, step) in &steps {
-                        self.in_doubt(step);
+                        // Unavailable: it was not sent, or nothing was done.
+                        if let Step::Ask(asking) = step
+                            && failed.error.kind() != ErrorKind::Unavailable
+                        {
+                            self.in_doubt(asking);
+                        }
+                        self.answered(&batch[*place], step);
                         answers[*place] = Some(Err(failed.error.duplicate()));
                     }
                     return;
@@ -136,10 +145,8 @@ impl Client {
     }
 
     /// It may arrive later.
-    fn in_doubt(&self, step: &Step) {
-        if let Step::Ask(asking) = step {
-            asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
-        }
+    pub(super) fn in_doubt(&self, asking: &Asking) {
+        asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
     }
 
     /// Reads what etcd said, and does what that leaves to do.
@@ -159,7 +166,7 @@ impl Client {
             false => Ok(0),
         };
         for ((place, step), part) in steps.into_iter().zip(parts) {
-            answers[place] = Some(match (step, &batch[place], &base) {
+            answers[place] = Some(match (&step, &batch[place], &base) {
                 (Step::Release(releasing), ..) => self.released(releasing, part).await,
                 (Step::Ask(asking), Operation::Ask(ask), Ok(base)) => {
                     self.asked(asking, ask, part, (*base, revision), now).await
@@ -167,6 +174,19 @@ impl Client {
                 (Step::Ask(_), _, Err(error)) => Err(error.duplicate()),
                 (Step::Ask(_), ..) => Err(error::unexpected()),
             });
+            self.answered(&batch[place], &step);
+        }
+    }
+
+    /// An ask is over. What it made although its token had ended is deleted at once.
+    fn answered(&self, operation: &Operation, step: &Step) {
+        let (Step::Ask(asking), Operation::Ask(ask)) = (step, operation) else { return };
+        let now = self.clock.now();
+        for part in &asking.parts {
+            let is_late = self.table.lock().answered(&part.key, &ask.token, now);
+            if is_late {
+                self.look_by(now);
+            }
         }
     }
 

@@ -45,9 +45,11 @@ pub(super) struct Entry {
     pub(super) slot: Option<u32>,
     /// Nothing that was sent for its key can arrive after its release: the key may be used again.
     pub(super) is_plain: bool,
+    /// Asks for it that were sent and are not answered yet.
+    pub(super) under_way: u32,
     /// Something that was sent for it has no answer, and may still arrive.
     pub(super) is_doubtful: bool,
-    /// Released, and until then what may still arrive for it is deleted.
+    /// Released or expired, and until then what may still arrive for it is deleted.
     pub(super) late_until: Option<Moment>,
     pub(super) state: State,
 }
@@ -57,6 +59,33 @@ impl Entry {
     pub(super) fn is_of(&self, token: &Token) -> bool {
         self.token.random() == token.random()
     }
+
+    /// Whether an ask that was sent for its key may come to etcd yet, and make it again.
+    pub(super) fn may_arrive(&self) -> bool {
+        self.is_doubtful || self.under_way > 0
+    }
+
+    /// Its token has ended, and something may arrive for it: it stays known, and what comes within a minute is deleted.
+    /// Nobody else would end that while this process lives.
+    pub(super) fn ends_late(&mut self, why: LostReason, again: Moment) {
+        self.is_plain = false;
+        // Whatever is made from here on is made at another revision.
+        self.create = 0;
+        self.state = State::Ended(why);
+        self.late_until.get_or_insert(again + LATE_MAX);
+        self.expires = again;
+    }
+}
+
+/// What a release left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Released {
+    /// The token had none, or no longer.
+    Before,
+    /// Nothing.
+    Over,
+    /// Something may be there, or still arrive.
+    MayArrive,
 }
 
 #[derive(Default)]
@@ -76,6 +105,10 @@ impl Table {
 
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.entries.get_mut(key)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
+        self.entries.iter()
     }
 
     /// The key of a token.
@@ -108,21 +141,61 @@ impl Table {
         }
     }
 
-    /// A key was released, or not there to be; answers whether an ask for it may still arrive, and make it again. Then it
-    /// stays known, and is deleted if it comes within its time: nobody else would end it while this process lives.
-    pub(super) fn released(&mut self, key: Vec<u8>, is_deleted: bool, again: Moment) -> bool {
-        let entry = self.entries.get_mut(&key);
-        if let Some(entry) = entry.filter(|entry| entry.create == 0 || entry.is_doubtful) {
-            entry.is_plain = false;
-            entry.state = State::Ended(LostReason::NotOurs);
-            entry.late_until.get_or_insert(entry.expires.min(again + LATE_MAX));
-            entry.expires = again;
-            return true;
+    /// A token's key, made at this revision as far as was known then, was released, or not there to be; answers whether it
+    /// may be there all the same, or be made again.
+    pub(super) fn released(
+        &mut self,
+        key: Vec<u8>,
+        token: &Token,
+        create: i64,
+        is_deleted: bool,
+        again: Moment,
+    ) -> Released {
+        // Of two releases of one token the second may be answered when the key is another's already.
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.is_of(token)) else {
+            return Released::Before;
+        };
+        let may_arrive = entry.may_arrive();
+        if may_arrive || entry.create != create {
+            entry.ends_late(LostReason::NotOurs, again);
+            if !may_arrive {
+                // An ask came between, and was answered: what it made is all there is.
+                entry.late_until = Some(again);
+            }
+            return Released::MayArrive;
         }
         if let Some(entry) = self.remove(&key).filter(|entry| is_deleted && entry.is_plain) {
             self.seats.give_back(&entry.name, key);
         }
-        false
+        Released::Over
+    }
+
+    /// What an ask put was deleted, if that is `done`; nobody will ask for it again, or release it.
+    pub(super) fn undone(&mut self, key: &[u8], done: bool, again: Moment) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        // The ask that is being undone is under way itself.
+        if done && !entry.is_doubtful && entry.under_way <= 1 {
+            self.remove(key);
+        } else {
+            entry.ends_late(LostReason::NotOurs, again);
+        }
+    }
+
+    /// An ask for a key was answered. `true` if its token had ended meanwhile, and what the ask made is to be deleted now.
+    pub(super) fn answered(&mut self, key: &[u8], token: &Token, now: Moment) -> bool {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.is_of(token)) else {
+            return false;
+        };
+        entry.under_way = entry.under_way.saturating_sub(1);
+        if entry.late_until.is_none() {
+            return false;
+        }
+        if entry.under_way == 0 && !entry.is_doubtful {
+            // That was all that could come.
+            entry.late_until = Some(now);
+        }
+        entry.expires = now;
+        true
     }
 
     /// Moves an end, never to an earlier moment.

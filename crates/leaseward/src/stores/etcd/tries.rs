@@ -4,6 +4,7 @@ use super::{
     ask::{Asking, At, standing},
     client::Client,
     error,
+    keeper::LATE_AGAIN,
     proto::{ResponseOp, TxnRequest},
     queue::{self, Place, Stand},
     requests::{delete, nested},
@@ -43,9 +44,9 @@ impl Client {
         let in_the_way = rooms.iter().find(|places| !queue::admits(places, ask.mode));
         if let (true, None) = (is_new, in_the_way) {
             // Others of our mode are there: a place behind them is as good as the first.
-            asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
             let success = asking.parts.iter().map(|part| nested(asking.joins(part))).collect();
-            let answer = self.write(TxnRequest { success, ..TxnRequest::default() }).await?;
+            let answer = self.write(TxnRequest { success, ..TxnRequest::default() }).await;
+            let answer = answer.inspect_err(|_| self.in_doubt(asking))?;
             let last_range = |part: ResponseOp| {
                 let last = part.txn().responses.pop().unwrap_or_default();
                 queue::read(last.range().kvs)
@@ -74,15 +75,16 @@ impl Client {
         Ok(Reply::Busy(standing(places, waiting)))
     }
 
-    /// Takes back what an ask may have put.
+    /// Takes back what an ask may have put, and those before it for the same token.
     pub(super) async fn undo(&self, asking: &Asking) {
-        asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
         let success = asking.parts.iter().map(|part| delete(&part.key)).collect();
-        if self.write(TxnRequest { success, ..TxnRequest::default() }).await.is_ok() {
-            let mut table = self.table.lock();
-            for part in &asking.parts {
-                table.remove(&part.key);
-            }
+        let done = self.write(TxnRequest { success, ..TxnRequest::default() }).await.is_ok();
+        let again = self.clock.now() + LATE_AGAIN;
+        let mut table = self.table.lock();
+        for part in &asking.parts {
+            table.undone(&part.key, done, again);
         }
+        drop(table);
+        self.look_by(again);
     }
 }
