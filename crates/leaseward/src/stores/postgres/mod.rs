@@ -32,10 +32,13 @@ mod keeper;
 mod lines;
 mod link;
 mod listener;
+mod named;
 mod probe;
 mod schema;
 mod several;
+mod socket;
 mod store;
+mod tls;
 mod wire;
 
 use std::sync::Arc;
