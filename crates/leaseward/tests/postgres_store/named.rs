@@ -106,6 +106,15 @@ async fn nothing_is_named_behind_a_pooler_that_takes_any_greeting() {
     assert!(!bouncer.log().contains("unsupported startup parameter"), "{}", bouncer.log());
 }
 
+/// The next server's silence is no reason to give up the one that only dislikes the greeting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_is_used_though_the_next_server_is_down() {
+    let server = talkative();
+    let bouncer = PgBouncer::before(&server, 2);
+    // Nobody listens there.
+    unnamed(&server, &bouncer.url().replace("/postgres", ",127.0.0.1:1/postgres")).await;
+}
+
 /// Over unix sockets both ways there are no ports to compare: the process does not know our greeting.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_named_behind_a_pooler_with_a_unix_socket() {

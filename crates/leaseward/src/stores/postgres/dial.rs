@@ -64,6 +64,13 @@ pub(super) struct Dialled {
     pub(super) is_own: bool,
 }
 
+/// Whether to find out who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Closely,
+    Away,
+}
+
 impl Dialler {
     /// Reads what files the configuration names.
     pub(super) fn new(config: &Config, who: &str) -> Result<Self, Error> {
@@ -86,7 +93,7 @@ impl Dialler {
         server: &tokio_postgres::Config,
         at: &str,
     ) -> Result<(Client, Carrier), Error> {
-        let dialled = self.attempt(server, None).await.map_err(|why| why.translate(at))?;
+        let dialled = self.attempt(server, Look::Away).await.map_err(|why| why.translate(at))?;
         Ok((dialled.client, dialled.carrier))
     }
 
@@ -96,34 +103,21 @@ impl Dialler {
         server: &tokio_postgres::Config,
         at: &str,
     ) -> Result<Dialled, Error> {
-        if !self.takes_settings.load(Ordering::Relaxed) {
-            return self.attempt(server, None).await.map_err(|why| why.translate(at));
-        }
-        let nonce = format!("{:032x}", rand::random::<u128>());
-        match self.attempt(server, Some(&nonce)).await {
-            Err(why) if why.may_be_of_the_greeting() => {
-                let dialled = self.attempt(server, None).await.map_err(|why| why.translate(at))?;
-                // Whoever just hung up may have been about to stop.
-                let was_said = !matches!(&why, Unconnected::Refused(error) if error.is_closed());
-                self.takes_settings.fetch_and(!was_said, Ordering::Relaxed);
-                Ok(dialled)
-            }
-            other => other.map_err(|why| why.translate(at)),
-        }
+        self.attempt(server, Look::Closely).await.map_err(|why| why.translate(at))
     }
 
     /// Tries all servers in turn, until one will do.
     async fn attempt(
         &self,
         server: &tokio_postgres::Config,
-        nonce: Option<&str>,
+        look: Look,
     ) -> Result<Dialled, Unconnected> {
         let mut last = Unconnected::Silent;
         for (at, host) in server.get_hosts().iter().enumerate() {
             let ports = server.get_ports();
             let port = ports.get(at).or(ports.first()).copied().unwrap_or(5432);
             // Each gets its time, also if it accepts and then says nothing.
-            let attempt = self.attempt_host(server, host, port, nonce);
+            let attempt = self.attempt_host(server, host, port, look);
             match tokio::time::timeout(self.timeout.max(CONNECT), attempt).await {
                 Ok(Ok(dialled)) => return Ok(dialled),
                 Ok(Err(why)) => last = why,
@@ -138,7 +132,7 @@ impl Dialler {
         server: &tokio_postgres::Config,
         host: &Host,
         port: u16,
-        nonce: Option<&str>,
+        look: Look,
     ) -> Result<Dialled, Unconnected> {
         let name = match host {
             Host::Tcp(name) => name,
@@ -146,7 +140,7 @@ impl Dialler {
         };
         let mut last = Unconnected::Unknown;
         for address in socket::addresses(host, port).await.map_err(Unconnected::Unreached)? {
-            match self.attempt_address(server, name, &address, nonce).await {
+            match self.attempt_address(server, name, &address, look).await {
                 Ok(dialled) => return Ok(dialled),
                 Err(why) => last = why,
             }
@@ -155,6 +149,30 @@ impl Dialler {
     }
 
     async fn attempt_address(
+        &self,
+        server: &tokio_postgres::Config,
+        name: &str,
+        address: &Address,
+        look: Look,
+    ) -> Result<Dialled, Unconnected> {
+        if look == Look::Away || !self.takes_settings.load(Ordering::Relaxed) {
+            return self.greet(server, name, address, None).await;
+        }
+        let nonce = format!("{:032x}", rand::random::<u128>());
+        match self.greet(server, name, address, Some(&nonce)).await {
+            Err(why) if why.may_be_of_the_greeting() => {
+                let dialled = self.greet(server, name, address, None).await?;
+                // Whoever just hung up may have been about to stop.
+                let was_said = !matches!(&why, Unconnected::Refused(error) if error.is_closed());
+                self.takes_settings.fetch_and(!was_said, Ordering::Relaxed);
+                Ok(dialled)
+            }
+            other => other,
+        }
+    }
+
+    /// Connects to one address, with a number that the process at the other end is to know.
+    async fn greet(
         &self,
         server: &tokio_postgres::Config,
         name: &str,
