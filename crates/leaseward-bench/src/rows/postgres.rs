@@ -115,7 +115,7 @@ fn raw(
 /// From the moment at which a holder begins to give a lease back, until the task that waits for it in another process has its
 /// guard; nobody wants anything else meanwhile. As in the raw figure, nobody waits for the writer's answer.
 fn hand_over(server: &Server) -> Row {
-    let (ours, bare) = (server.clone(), server.clone());
+    let (ours, bare, paused) = (server.clone(), server.clone(), server.clone());
     Row::new("postgres: hand-over, 2 tasks in 2 processes", Unit::Micros, &[RatioAtMost(2.0)])
         .figure("p50")
         .and("errors", Unit::Count, &[AtMost(0.0)])
@@ -123,7 +123,11 @@ fn hand_over(server: &Server) -> Row {
         .ours("leaseward", move |size| turns(ours.get(), size))
         .raw("durable UPDATE + NOTIFY until it is heard", move |size| {
             let (url, times) = (bare.get().url(), size.times(500));
-            tasks::in_task(Threads::Two, async move { notified(&url, times).await })
+            tasks::in_task(Threads::Two, async move { notified(&url, times, None).await })
+        })
+        .peer("the same, each after a pause as long as ours holds", move |size| {
+            let (url, times) = (paused.get().url(), size.times(500));
+            tasks::in_task(Threads::Two, async move { notified(&url, times, Some(HELD)).await })
         })
 }
 
@@ -152,8 +156,9 @@ fn turns(server: &Postgres, size: Size) -> Result<Vec<f64>, String> {
     Ok(vec![turns.p50_us, turns.errors + told.iter().flatten().sum::<f64>()])
 }
 
-/// A row is changed and committed, and somebody told: how long until they have heard.
-async fn notified(url: &str, times: u32) -> Result<Vec<f64>, String> {
+/// A row is changed and committed, and somebody told: how long until they have heard. After a pause all processes have to be
+/// woken up first, and find the caches of others.
+async fn notified(url: &str, times: u32, pause: Option<Duration>) -> Result<Vec<f64>, String> {
     let said = |error: tokio_postgres::Error| error.to_string();
     let (writer, carrier) = tokio_postgres::connect(url, NoTls).await.map_err(said)?;
     tokio::spawn(async move { drop(carrier.await) });
@@ -174,6 +179,9 @@ async fn notified(url: &str, times: u32) -> Result<Vec<f64>, String> {
                   SELECT pg_notify('bare', n::text) FROM changed";
     let mut micros = Vec::new();
     for _ in 0..times {
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
         let begin = Instant::now();
         writer.query_typed(change, &[]).await.map_err(said)?;
         let at = heard.recv().await.ok_or("the connection ended")?;

@@ -9,5 +9,6 @@ mod clocks;
 mod help;
 mod killed;
 mod migrations;
+mod named;
 mod quiet;
 mod restarts;

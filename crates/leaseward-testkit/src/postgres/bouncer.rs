@@ -22,7 +22,7 @@ use crate::{
 pub struct PgBouncer {
     port: Port,
     _process: Process,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl PgBouncer {
@@ -32,6 +32,15 @@ impl PgBouncer {
     /// If it does not start, and with how to install it if it is not there.
     #[must_use]
     pub fn before(server: &Postgres, connections: u32) -> Self {
+        Self::configured(server, connections, "")
+    }
+
+    /// The same with more lines for its configuration file.
+    ///
+    /// # Panics
+    /// If it does not start, and with how to install it if it is not there.
+    #[must_use]
+    pub fn configured(server: &Postgres, connections: u32, lines: &str) -> Self {
         // Debian keeps it where not all users look.
         let program = Path::new("/usr/sbin/pgbouncer");
         if !program.is_file() {
@@ -49,7 +58,7 @@ impl PgBouncer {
             format!(
                 "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
                  unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
-                 default_pool_size = {connections}\nmax_client_conn = 500\nserver_login_retry = 0\n",
+                 default_pool_size = {connections}\nmax_client_conn = 500\nserver_login_retry = 0\n{lines}\n",
                 server.port(),
                 port.number(),
                 at("users").display(),
@@ -63,7 +72,7 @@ impl PgBouncer {
         eventually("pgbouncer takes connections", PATIENCE, || {
             TcpStream::connect(("127.0.0.1", port.number())).ok()
         });
-        Self { port, _process: process, _folder: folder }
+        Self { port, _process: process, folder }
     }
 
     /// Where it is, for the server's superuser and the database `postgres`.
@@ -76,5 +85,12 @@ impl PgBouncer {
     #[must_use]
     pub fn url_of(&self, database: &str) -> String {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}", self.port.number())
+    }
+
+    /// What it has logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 }

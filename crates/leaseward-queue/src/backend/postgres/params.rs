@@ -1,4 +1,4 @@
-//! Arguments with their types, so that no statement has to be prepared.
+//! Arguments with their types, so that a statement can be sent without being prepared.
 
 use leaseward::Error;
 use tokio_postgres::{

@@ -116,7 +116,7 @@ impl Postgres {
         let mut params = vec![int8(&session)];
         params.extend(columns.params());
         params.push(flag(&tells));
-        let rows = self.link.query(&sql, &params).await?;
+        let rows = self.link.call(&sql, &params).await?;
         let row = only(&rows)?;
         let jobs = pushed(&get::<Vec<i64>>(row, 0)?, &get::<Vec<bool>>(row, 1)?);
         Ok(Pushes { jobs, others_sleep: get(row, 2)? })
@@ -132,7 +132,7 @@ impl Postgres {
             (&grouped.bodies, Type::BYTEA_ARRAY),
             flag(&tells),
         ];
-        let rows = self.link.query(&sql, &params).await?;
+        let rows = self.link.call(&sql, &params).await?;
         let answer: Vec<i64> = get(only(&rows)?, 0)?;
         let (sleeps, ids) = answer.split_first().ok_or_else(super::look::unexpected)?;
         Ok(Pushes { jobs: grouped.in_order(ids), others_sleep: *sleeps != 0 })

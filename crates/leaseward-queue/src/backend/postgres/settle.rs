@@ -151,7 +151,7 @@ impl Postgres {
         let rows = match claim {
             None => {
                 let sql = format!("SELECT f.ours, f.busy, f.freed FROM {call}");
-                self.link.query(&sql, given).await?
+                self.link.call(&sql, given).await?
             }
             Some(claim) => {
                 let ranges = self.marks.lock().ranges(claim.queue, Instant::now());
@@ -169,7 +169,7 @@ impl Postgres {
                 );
                 let mut params = given.to_vec();
                 params.extend(claim_params(&claim, &ranges, &count));
-                let rows = self.link.query(&sql, &params).await?;
+                let rows = self.link.call(&sql, &params).await?;
                 let mut turned = settled(only(&rows)?)?;
                 self.claimed(&claim, &ranges, only(&rows)?, 3, &mut turned)?;
                 return Ok(turned);
@@ -192,7 +192,7 @@ impl Postgres {
         let count = i32::try_from(claim.count).unwrap_or(i32::MAX);
         let mut params = vec![int8(&session)];
         params.extend(claim_params(&claim, &ranges, &count));
-        let rows = self.link.query(&sql, &params).await?;
+        let rows = self.link.call(&sql, &params).await?;
         self.claimed(&claim, &ranges, only(&rows)?, 0, turned)
     }
 

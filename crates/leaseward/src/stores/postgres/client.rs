@@ -196,7 +196,7 @@ impl Client {
                 (&name, Type::TEXT),
                 (&token, Type::BYTEA),
             ];
-            return (places.to_vec(), self.lines.query(&self.give_back_sql, &params).await);
+            return (places.to_vec(), self.lines.call(&self.give_back_sql, &params).await);
         }
         // What comes alone holds up nobody else.
         let waits = is_again || batch.len() == 1;
@@ -253,7 +253,7 @@ impl Client {
             all.push((simple, Type::INT4));
         }
         all.extend(params.iter().cloned());
-        self.lines.query(sql, &all).await
+        self.lines.call(sql, &all).await
     }
 
     /// When nobody waits any more for what is sent now, on the database's clock.

@@ -173,7 +173,65 @@ pub(super) fn translate(error: &tokio_postgres::Error, stage: Stage, at: &str) -
     }
     match stage {
         Stage::Asked => broke(at).caused_by(error.to_string()),
-        Stage::Connecting => unreached(error, at),
+        Stage::Connecting => not_let_in(error, at),
+    }
+}
+
+/// Why there is no connection. Nothing was asked.
+#[derive(Debug)]
+pub(super) enum Unconnected {
+    /// The host has no address.
+    Unknown,
+    Unreached(io::Error),
+    /// It does not answer.
+    Silent,
+    /// What the server, or the driver, says.
+    Refused(tokio_postgres::Error),
+    /// It takes no writes, and others were named that might.
+    ReadOnly,
+}
+
+impl Unconnected {
+    /// Whether a greeting without settings may be let in where one with them was not. A pooler says that it does not know
+    /// them, with a code of its choice, or just hangs up; a server has other reasons, and says which.
+    pub(super) fn may_be_of_the_greeting(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        match class_of(error) {
+            None => error.is_closed(),
+            Some(
+                Class::NotReady
+                | Class::Ended
+                | Class::TooManyConnections
+                | Class::Resources
+                | Class::Password
+                | Class::NoDatabase
+                | Class::ReadOnly
+                | Class::System,
+            ) => false,
+            Some(
+                Class::Connection
+                | Class::NoSchema
+                | Class::NoPermission
+                | Class::Conflict
+                | Class::Locked
+                | Class::Cancelled
+                | Class::Statement
+                | Class::Internal
+                | Class::Other,
+            ) => true,
+        }
+    }
+
+    pub(super) fn translate(self, at: &str) -> Error {
+        match self {
+            Self::Unknown => unreached(io::ErrorKind::NotFound, "no such host".to_owned(), at),
+            Self::Unreached(error) => unreached(error.kind(), error.to_string(), at),
+            Self::Silent => Error::new(ErrorKind::Unavailable, format!("{at} does not answer"))
+                .hint("is it overloaded or stopped?"),
+            Self::Refused(error) => translate(&error, Stage::Connecting, at),
+            Self::ReadOnly => Error::new(ErrorKind::Refused, format!("none of {at} takes writes"))
+                .hint(Class::ReadOnly.hint().unwrap_or_default()),
+        }
     }
 }
 
@@ -194,7 +252,7 @@ pub(super) fn closed() -> Error {
 }
 
 /// The driver's own errors while connecting: nothing was asked.
-fn unreached(error: &tokio_postgres::Error, at: &str) -> Error {
+fn not_let_in(error: &tokio_postgres::Error, at: &str) -> Error {
     let text = causes(error);
     let of_io = io_kind(error);
     if of_io.is_none() && text.contains("password") {
@@ -205,13 +263,13 @@ fn unreached(error: &tokio_postgres::Error, at: &str) -> Error {
         return Error::new(ErrorKind::Refused, format!("no safe connection to {at}: {text}"))
             .hint("`ca=FILE` names the authority that signed its certificate; the host in the URL must be the one in it");
     }
-    if text.contains("read-only") || text.contains("not allow the session") {
-        return Error::new(ErrorKind::Refused, format!("none of {at} takes writes"))
-            .hint(Class::ReadOnly.hint().unwrap_or_default());
-    }
+    unreached(of_io.unwrap_or(io::ErrorKind::Other), text, at)
+}
+
+fn unreached(kind: io::ErrorKind, text: String, at: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{at} was not reached"))
-        .hint(match of_io {
-            Some(io::ErrorKind::ConnectionRefused) => "is it running, and is this its address?",
+        .hint(match kind {
+            io::ErrorKind::ConnectionRefused => "is it running, and is this its address?",
             _ => "is this its address? a server that takes only TLS needs `sslmode=verify-full`",
         })
         .caused_by(text)

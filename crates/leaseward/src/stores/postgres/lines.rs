@@ -14,12 +14,13 @@ use std::{
 
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 
 use super::{
     config::Config,
-    dial::Dialler,
+    dial::{Dialled, Dialler},
     error::{self, Class, Stage},
+    named::Namer,
     wire::Param,
 };
 use crate::{Error, ErrorKind};
@@ -33,7 +34,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// One connection. Dropped, it says goodbye to the server.
 pub(super) struct Line {
-    client: Client,
+    server: Arc<Namer>,
     number: u64,
     under_way: AtomicUsize,
     used: Mutex<Instant>,
@@ -127,20 +128,35 @@ impl Lines {
     /// Sends a statement of which nothing is kept on the connection, and awaits its answer.
     pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
         let line = self.line().await?;
-        let answer = line.0.client.query_typed(sql, params);
-        match tokio::time::timeout(self.timeout, answer).await {
+        self.answer(&line.0, line.0.server.query(sql, params)).await
+    }
+
+    /// Calls a function with nothing but these parameters, and awaits its answer. Where it is safe to, the server parses
+    /// the call once.
+    pub(super) async fn call(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
+        let line = self.line().await?;
+        let called = line.0.server.call(&self.runtime, self.timeout, sql, params);
+        self.answer(&line.0, called).await
+    }
+
+    async fn answer(
+        &self,
+        line: &Line,
+        asked: impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
+    ) -> Result<Vec<Row>, Failure> {
+        match tokio::time::timeout(self.timeout, asked).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(failure)) => {
                 let class = error::class_of(&failure);
                 let error = error::translate(&failure, Stage::Asked, &self.at);
                 if class.is_none_or(Class::ends_connection) {
-                    self.lost(&line.0, &error);
+                    self.lost(line, &error);
                 }
                 Err(Failure { error, class })
             }
             Err(_) => {
                 let error = error::timed_out(&self.at);
-                self.lost(&line.0, &error);
+                self.lost(line, &error);
                 Err(error.into())
             }
         }
@@ -158,7 +174,7 @@ impl Lines {
                 if state.is_closed {
                     return Err(error::closed());
                 }
-                state.open.retain(|line| !line.client.is_closed());
+                state.open.retain(|line| !line.server.is_closed());
                 let least = state
                     .open
                     .iter()
@@ -196,7 +212,8 @@ impl Lines {
     }
 
     async fn connect(&self) -> Result<Arc<Line>, Error> {
-        let (client, carrier) = self.dialler.dial(&self.server, &self.at).await?;
+        let Dialled { client, carrier, is_own } =
+            self.dialler.dial_and_look(&self.server, &self.at).await?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let me = self.me.clone();
         let carrying = self.runtime.spawn(async move {
@@ -207,7 +224,7 @@ impl Lines {
             }
         });
         Ok(Arc::new(Line {
-            client,
+            server: Arc::new(Namer::new(client, is_own)),
             number,
             under_way: AtomicUsize::new(0),
             used: Mutex::new(Instant::now()),

@@ -69,6 +69,12 @@ impl Link {
         Ok(self.lines.query(sql, params).await?)
     }
 
+    /// Calls a function with nothing but these parameters, and awaits its answer: as [`Link::query`], and parsed once where
+    /// the server itself is at the other end.
+    pub async fn call(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        Ok(self.lines.call(sql, params).await?)
+    }
+
     /// Carries out statements one after the other on a connection of their own, without a time limit.
     pub async fn script(&self, statements: &str) -> Result<(), Error> {
         let at = &self.lines.at;

@@ -2,7 +2,8 @@
 //!
 //! `postgres://user:password@host/database?lanes=4&listen=URL&schema=leaseward&timeout=3s&sslmode=verify-full`. The
 //! schema is made by whoever comes first. A batch of operations is one call of one function: one statement, one commit,
-//! no state on the connection, so it works behind PgBouncer in transaction mode.
+//! nothing that depends on the connection, so it works behind PgBouncer in transaction mode. Where it is certain that there
+//! is nobody like that, calls are parsed once.
 //!
 //! - **Time** is the database's clock, and no client's.
 //! - **No batch waits for a row**: a name that another transaction is at work on is skipped and asked for again, alone.
@@ -32,9 +33,11 @@ mod keeper;
 mod lines;
 mod link;
 mod listener;
+mod named;
 mod probe;
 mod schema;
 mod several;
+mod socket;
 mod store;
 mod wire;
 
