@@ -113,22 +113,21 @@ fn raw(
 }
 
 /// From the moment at which a holder begins to give a lease back, until the task that waits for it in another process has its
-/// guard; nobody wants anything else meanwhile. As in the raw figures, nobody waits for the writer's answer. What comes after a
-/// pause finds a machine that sleeps, so the raw statement comes at the same pace; in a tight loop it is shown beside.
+/// guard; nobody wants anything else meanwhile. As in the raw figure, nobody waits for the writer's answer.
 fn hand_over(server: &Server) -> Row {
-    let (ours, paced, bare) = (server.clone(), server.clone(), server.clone());
+    let (ours, bare, paused) = (server.clone(), server.clone(), server.clone());
     Row::new("postgres: hand-over, 2 tasks in 2 processes", Unit::Micros, &[RatioAtMost(2.0)])
         .figure("p50")
         .and("errors", Unit::Count, &[AtMost(0.0)])
         .rounds_max(ROUNDS)
         .ours("leaseward", move |size| turns(ours.get(), size))
-        .raw("durable UPDATE + NOTIFY until it is heard, same pace", move |size| {
-            let (url, times) = (paced.get().url(), size.times(500));
-            tasks::in_task(Threads::Two, async move { notified(&url, times, Some(HELD)).await })
-        })
-        .peer("the same in a tight loop", move |size| {
+        .raw("durable UPDATE + NOTIFY until it is heard", move |size| {
             let (url, times) = (bare.get().url(), size.times(500));
             tasks::in_task(Threads::Two, async move { notified(&url, times, None).await })
+        })
+        .peer("the same, each after a pause as long as ours holds", move |size| {
+            let (url, times) = (paused.get().url(), size.times(500));
+            tasks::in_task(Threads::Two, async move { notified(&url, times, Some(HELD)).await })
         })
 }
 
