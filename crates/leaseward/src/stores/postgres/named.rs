@@ -114,3 +114,37 @@ fn has_lost_its_meaning(error: &Error) -> bool {
     code == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
         || code == Some(&SqlState::FEATURE_NOT_SUPPORTED)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SQL: &str = "SELECT $1::int8 + 1";
+
+    impl Namer {
+        fn is_named(&self) -> bool {
+            matches!(self.stages.lock().get(SQL), Some(Stage::Parsed(_)))
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_name_that_the_server_has_forgotten_is_forgotten_too() {
+        let server = leaseward_testkit::Postgres::start();
+        let (client, carrier) =
+            tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.expect("let in");
+        tokio::spawn(async move { drop(carrier.await) });
+        let namer = Arc::new(Namer::new(client, true));
+        let calls = async || {
+            let (runtime, long) = (Handle::current(), Duration::from_secs(60));
+            let params: [Param<'_>; 1] = [(&41_i64, Type::INT8)];
+            let rows = namer.call(&runtime, long, SQL, &params).await.expect("it is carried out");
+            rows[0].get::<_, i64>(0)
+        };
+        while !namer.is_named() {
+            assert_eq!(calls().await, 42);
+        }
+        namer.client.batch_execute("DEALLOCATE ALL").await.expect("it forgets");
+        assert_eq!(calls().await, 42);
+        assert!(!namer.is_named());
+    }
+}
