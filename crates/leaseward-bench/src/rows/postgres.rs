@@ -32,14 +32,13 @@ const ROUNDS: usize = 3;
 const LANES: u32 = 4;
 const WAITERS: u32 = 1_000;
 
-/// How long a lease is held before it is handed over: the one before, who asks again at once, then stands in line. Without
-/// it its ask and the release would be after the same row and the same two processors, and both be measured.
+/// How long a lease is held before it is handed over, in the row of those that are held for a while: the one before, who
+/// asks again at once, then stands in line, and all processes sleep.
 const HELD: Duration = Duration::from_millis(1);
 
 /// Taking and giving back, one operation a statement, as ours sends them when it is alone.
 const STATEMENTS: &str = "\
-SELECT * FROM leaseward.submit(1, NULL, false, 1, '{1}', ARRAY['bench:' || :client_id], ARRAY['\\x01'::bytea], '{w}', \
-'{0}', '{10000000}', '{1}', '{0}', '{NULL}');
+SELECT * FROM leaseward.take(1, NULL, false, 'bench:' || :client_id, '\\x01', 'w', 10000000, 1, 0, NULL);
 SELECT * FROM leaseward.give_back(1, NULL, 'bench:' || :client_id, '\\x01');
 ";
 
@@ -62,7 +61,13 @@ impl Server {
 
 pub(crate) fn rows() -> Vec<Row> {
     let server = Server::default();
-    vec![alone(&server), at_once(&server), hand_over(&server), waiters(&server)]
+    vec![
+        alone(&server),
+        at_once(&server),
+        hand_over(&server),
+        hand_over_held(&server),
+        waiters(&server),
+    ]
 }
 
 fn alone(server: &Server) -> Row {
@@ -113,25 +118,39 @@ fn raw(
 }
 
 /// From the moment at which a holder begins to give a lease back, until the task that waits for it in another process has its
-/// guard; nobody wants anything else meanwhile. As in the raw figure, nobody waits for the writer's answer.
+/// guard; nobody does anything with the lease. As in the raw figure, nobody waits for the writer's answer, and the next
+/// follows at once; unlike there, the one before asks again meanwhile, for the same row and on the same processors.
 fn hand_over(server: &Server) -> Row {
-    let (ours, bare, paused) = (server.clone(), server.clone(), server.clone());
-    Row::new("postgres: hand-over, 2 tasks in 2 processes", Unit::Micros, &[RatioAtMost(2.0)])
+    contest(server, "postgres: hand-over, 2 tasks in 2 processes, at once", Duration::ZERO)
+}
+
+/// The same of leases that are held for a while: nobody wants anything else meanwhile, and all processes have to be woken up,
+/// which those of the raw figure have not. What that costs the bare statement stands beside it.
+fn hand_over_held(server: &Server) -> Row {
+    let paused = server.clone();
+    contest(server, "postgres: hand-over, 2 tasks in 2 processes, each held 1 ms", HELD).peer(
+        "the same, each after a pause as long as ours holds",
+        move |size| {
+            let (url, times) = (paused.get().url(), size.times(500));
+            tasks::in_task(Threads::Two, async move { notified(&url, times, Some(HELD)).await })
+        },
+    )
+}
+
+fn contest(server: &Server, name: &'static str, held: Duration) -> Row {
+    let (ours, bare) = (server.clone(), server.clone());
+    Row::new(name, Unit::Micros, &[RatioAtMost(2.0)])
         .figure("p50")
         .and("errors", Unit::Count, &[AtMost(0.0)])
         .rounds_max(ROUNDS)
-        .ours("leaseward", move |size| turns(ours.get(), size))
+        .ours("leaseward", move |size| turns(ours.get(), size, held))
         .raw("durable UPDATE + NOTIFY until it is heard", move |size| {
             let (url, times) = (bare.get().url(), size.times(500));
             tasks::in_task(Threads::Two, async move { notified(&url, times, None).await })
         })
-        .peer("the same, each after a pause as long as ours holds", move |size| {
-            let (url, times) = (paused.get().url(), size.times(500));
-            tasks::in_task(Threads::Two, async move { notified(&url, times, Some(HELD)).await })
-        })
 }
 
-fn turns(server: &Postgres, size: Size) -> Result<Vec<f64>, String> {
+fn turns(server: &Postgres, size: Size, held: Duration) -> Result<Vec<f64>, String> {
     // Processes of the round before ended in the middle of their turns.
     server.sql("TRUNCATE leaseward.leases, leaseward.fences, leaseward.shares, leaseward.places");
     let (span, url) = (size.span(SPAN), server.url());
@@ -140,7 +159,7 @@ fn turns(server: &Postgres, size: Size) -> Result<Vec<f64>, String> {
     let mut commands = Vec::new();
     for (at, log) in logs.iter().enumerate() {
         let (at, log) = (at.to_string(), log.display().to_string());
-        let (millis, held) = (span.as_millis().to_string(), HELD.as_micros().to_string());
+        let (millis, held) = (span.as_millis().to_string(), held.as_micros().to_string());
         let args = ["ours-strict", &url, "1", &millis, &at, &log, &held];
         commands.push(child::command(TURNS.name, &args)?);
     }

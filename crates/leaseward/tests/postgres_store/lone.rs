@@ -1,4 +1,4 @@
-//! A release that comes alone goes a short way through the database: it does what one among others does.
+//! What comes alone goes a short way through the database: it does what it would do among others.
 
 use std::sync::mpsc;
 
@@ -13,22 +13,22 @@ use crate::help::{
     try_open,
 };
 
-/// How a name stands before its first holder, 1, gives it back.
-struct Before {
-    what: &'static str,
-    mode: Mode,
+/// How a name stands before its first holder, 1, gives it back, or before somebody asks for it.
+pub(crate) struct Before {
+    pub(crate) what: &'static str,
+    pub(crate) mode: Mode,
     /// How those who wait want it.
-    wanted: Mode,
+    pub(crate) wanted: Mode,
     /// Who waits, of the client that gives back and then of another.
-    own: &'static [u128],
-    others: &'static [u128],
+    pub(crate) own: &'static [u128],
+    pub(crate) others: &'static [u128],
     /// What happened to the rows of the name `{}`.
-    sql: &'static str,
+    pub(crate) sql: &'static str,
     /// Who is told in the end.
-    told: Option<u128>,
+    pub(crate) told: Option<u128>,
 }
 
-const PLAIN: Before = Before {
+pub(crate) const PLAIN: Before = Before {
     what: "nobody",
     mode: Mode::Exclusive,
     wanted: Mode::Exclusive,
@@ -84,7 +84,13 @@ const CASES: [Before; 12] = [
 ];
 
 impl Before {
-    async fn arrange(&self, server: &Postgres, store: &dyn Store, other: &dyn Store, name: &str) {
+    pub(crate) async fn arrange(
+        &self,
+        server: &Postgres,
+        store: &dyn Store,
+        other: &dyn Store,
+        name: &str,
+    ) {
         let mut first = ask(name, 1, IfBusy::Tell, LONG);
         first.mode = self.mode;
         granted(one(store, Operation::Ask(first)).await);
@@ -103,10 +109,10 @@ impl Before {
 }
 
 /// All that is known of a name but the time.
-fn standing(server: &Postgres, name: &str) -> String {
+pub(crate) fn standing(server: &Postgres, name: &str) -> String {
     server.sql(&format!(
-        "SELECT l.token, l.who, l.len, l.condition, l.ttl_us, l.delay_us, l.expires_us - l.since_us, l.value, l.sharers,
-            l.waiters, l.seq, l.last = f.last, l.token IS NULL OR l.first = f.first,
+        "SELECT l.token, l.who, l.len, l.condition, l.ttl_us, l.delay_us, round((l.expires_us - l.since_us) / 1e6), l.value,
+            l.sharers, l.waiters, l.seq, l.last = f.last, l.token IS NULL OR l.first = f.first,
             ARRAY(SELECT p.token FROM leaseward.places p WHERE p.name = l.name ORDER BY p.seq),
             ARRAY(SELECT s.token FROM leaseward.shares s WHERE s.name = l.name)
          FROM leaseward.leases l JOIN leaseward.fences f USING (name) WHERE l.name = '{name}'"
@@ -114,7 +120,7 @@ fn standing(server: &Postgres, name: &str) -> String {
 }
 
 /// Who is told next that the name is theirs, and for how many who wait behind them.
-fn told(heard: &mpsc::Receiver<Push>, name: &str) -> (u128, u32) {
+pub(crate) fn told(heard: &mpsc::Receiver<Push>, name: &str) -> (u128, u32) {
     let push = heard.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{name}: nobody was told"));
     let Push::Granted { name: told, token, grant } = push else { panic!("{name}: {push:?}") };
     assert_eq!(told.as_str(), name);

@@ -16,6 +16,7 @@ mod forgetting;
 mod hand_clock;
 mod help;
 mod lone;
+mod lone_ask;
 mod named;
 #[path = "../support/names.rs"]
 mod names;

@@ -31,7 +31,7 @@ async fn named(server: &Postgres, store: &dyn Store, what: &str) {
         granted(one(store, taking(what, 1)).await);
         assert!(matches!(one(store, releasing(what, 1)).await, Ok(Reply::Released)));
         let log = server.log();
-        (calls(&log, "submit").0 > 0 && calls(&log, "give_back").0 > 0).then_some(())
+        (calls(&log, "take").0 > 0 && calls(&log, "give_back").0 > 0).then_some(())
     })
     .await;
 }
@@ -58,7 +58,7 @@ async fn unnamed(server: &Postgres, url: &str) {
         take(locks.lock("alone")).await.release().await.expect("given back");
     }
     let log = server.log();
-    for function in ["submit", "give_back"] {
+    for function in ["take", "give_back"] {
         let (named, unnamed) = calls(&log, function);
         assert_eq!(named, 0, "{function} was called by name");
         assert!(unnamed >= 10, "{function} was called {unnamed} times");

@@ -19,9 +19,10 @@ use super::{
     guarantee, keeper,
     lines::{Failure, Lines},
     listener::{self, Listener},
+    lone,
     probe::Probe,
     schema,
-    wire::{self, Columns, Key, Param},
+    wire::{self, Columns, Param},
 };
 use crate::{
     Error, ErrorKind, Name, Token,
@@ -51,7 +52,7 @@ pub(super) struct Client {
     /// Who waits, and for what: woken when pushes may have been missed.
     waiting: Mutex<HashMap<Token, Name>>,
     submit_sql: String,
-    give_back_sql: String,
+    pub(super) lone: lone::Statements,
     pub(super) ask_all_sql: String,
 }
 
@@ -88,7 +89,7 @@ impl Client {
             sink: OnceLock::new(),
             waiting: Mutex::default(),
             submit_sql: call("submit", 13),
-            give_back_sql: call("give_back", 4),
+            lone: lone::Statements::new(call),
             ask_all_sql: call("ask_all", 11),
             config,
         });
@@ -185,18 +186,8 @@ impl Client {
         places: &[usize],
         is_again: bool,
     ) -> (Vec<usize>, Result<Vec<Row>, Failure>) {
-        if let [Operation::Release(release)] = batch
-            && release.keep.is_zero()
-            && !is_again
-        {
-            let (name, token) = (release.name.as_str(), Key::from(&release.token));
-            let params: [Param<'_>; 4] = [
-                (&self.me, Type::INT8),
-                (&self.late(), Type::INT8),
-                (&name, Type::TEXT),
-                (&token, Type::BYTEA),
-            ];
-            return (places.to_vec(), self.lines.call(&self.give_back_sql, &params).await);
+        if !is_again && let Some(rows) = self.send_lone(batch).await {
+            return (places.to_vec(), rows);
         }
         // What comes alone holds up nobody else.
         let waits = is_again || batch.len() == 1;
@@ -257,7 +248,7 @@ impl Client {
     }
 
     /// When nobody waits any more for what is sent now, on the database's clock.
-    fn late(&self) -> Option<i64> {
+    pub(super) fn late(&self) -> Option<i64> {
         self.database.at(self.clock.now()).map(|us| us + wire::micros(self.config.timeout))
     }
 

@@ -33,6 +33,7 @@ mod keeper;
 mod lines;
 mod link;
 mod listener;
+mod lone;
 mod named;
 mod probe;
 mod schema;

@@ -11,8 +11,8 @@ use super::{
 use crate::{Error, ErrorKind, store::StoreUrl};
 
 /// The newest schema this version knows, kept in the table `meta`. The tables have been the same since the first; the
-/// second added a function for lone releases.
-const VERSION: i32 = 2;
+/// second added a function for lone releases, the third one for lone asks.
+const VERSION: i32 = 3;
 
 /// Under this lock the schema is made, so that of many who come first one makes it.
 pub(super) const MAKING: i64 = 0x006c_6561_7365_7764;
@@ -20,11 +20,12 @@ pub(super) const MAKING: i64 = 0x006c_6561_7365_7764;
 const TABLES: &str = include_str!("sql/tables.sql");
 
 /// Made anew by each version, in the order in which they need each other.
-const FUNCTIONS: [&str; 7] = [
+const FUNCTIONS: [&str; 8] = [
     include_str!("sql/steps.sql"),
     include_str!("sql/operations.sql"),
     include_str!("sql/plain.sql"),
     include_str!("sql/submit.sql"),
+    include_str!("sql/take.sql"),
     include_str!("sql/give_back.sql"),
     include_str!("sql/several.sql"),
     include_str!("sql/sweep.sql"),
@@ -216,7 +217,7 @@ mod tests {
     fn functions_called_from_outside_have_their_settings() {
         let text = text("other");
         assert!(!text.contains(SETTINGS));
-        for function in ["submit", "give_back", "ask_all", "break_lease", "sweep"] {
+        for function in ["submit", "take", "give_back", "ask_all", "break_lease", "sweep"] {
             let begin =
                 text.find(&format!("CREATE OR REPLACE FUNCTION {function}(")).expect(function);
             let body = text[begin..].find("AS $$").expect(function);
