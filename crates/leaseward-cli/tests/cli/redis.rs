@@ -93,7 +93,7 @@ fn a_lock_of_another_library_is_shown_and_waited_for() {
     let mut waiting =
         Running::start(&mut place.tool(["run", "deploy", "--store", &url, "--", "echo", "mine"]));
     eventually("it waits", PATIENCE, || {
-        (server.cli(&["zcard", "leaseward:q:lock:deploy"]) == "1").then_some(())
+        (server.cli(&["llen", "leaseward:q:lock:deploy"]) == "2").then_some(())
     });
     server.cli(&["del", "lock:deploy"]);
     assert_eq!(waiting.line(), "mine");

@@ -38,7 +38,7 @@ async fn the_documented_line_is_enough_for_everything() {
         tokio::spawn(async move { other.lock("x").wait(Duration::from_secs(30)).acquire().await })
     };
     leaseward_testkit::eventually("the other waits", leaseward_testkit::PATIENCE, || {
-        (server.cli(&["zcard", "leaseward:q:lock:x"]) == "1").then_some(())
+        (server.cli(&["llen", "leaseward:q:lock:x"]) == "2").then_some(())
     });
     let seen = one.inspect(leaseward::store::Query::all()).await.expect("permitted");
     assert_eq!((seen.len(), seen[0].waiters.len()), (1, 1), "{seen:?}");
@@ -65,7 +65,7 @@ async fn the_documented_line_is_enough_on_a_cluster() {
 async fn what_is_forbidden_is_named_with_what_it_is_needed_for() {
     let all = "locker on >secret ~* &* +@all";
     let table = [
-        ("-zadd -publish", "`zadd`, `publish`", Severity::Danger),
+        ("-rpush -publish", "`rpush`, `publish`", Severity::Danger),
         ("-subscribe", "`subscribe`", Severity::Warning),
         ("-client|tracking", "`client|tracking`", Severity::Warning),
         ("-client|kill", "`client|kill`", Severity::Warning),

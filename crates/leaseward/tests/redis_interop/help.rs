@@ -139,7 +139,7 @@ impl Server {
     pub(crate) async fn until_waiting(&self, key: &str, places: u64) {
         let queue = format!("leaseward:q:{key}");
         self.until("places in the queue", async |server| {
-            server.ask::<u64>(&["ZCARD", &queue]).await == places
+            server.ask::<u64>(&["LLEN", &queue]).await == 2 * places
         })
         .await;
     }

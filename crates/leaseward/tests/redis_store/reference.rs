@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leaseward::{
-    Mode,
+    Mode, Value,
     store::{Ask, IfBusy, Operation, Release, Renew},
 };
 use leaseward_testkit::{Cluster, RedisServer, Skew};
@@ -11,6 +11,7 @@ use proptest::{prelude::*, sample::subsequence};
 
 use crate::{
     compare::{MOVED, Pair, cases, sensible},
+    help::{queueing, releasing},
     names::{name, token},
     steps::{Step, Times, a_step},
 };
@@ -45,6 +46,73 @@ fn a_cluster_answers_as_the_memory_store_does() {
         pair.borrow_mut().check(&sensible(steps, false))
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A release, an ask that queues, or one behind the other, which the small script does in one go if the lease is handed over
+/// and nothing is unusual about that.
+fn a_turn() -> impl Strategy<Value = Step> {
+    let ttl = prop::sample::select(MOVED.ttls).prop_map(Duration::from_millis);
+    let value = prop::option::of(Just(Value::new("label").expect("short")));
+    let block = prop_oneof![3 => Just(1), 1 => 2_u32..4];
+    let mode = prop_oneof![6 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
+    let ask = (any::<bool>(), 0_u128..3, ttl, value, block, mode);
+    let turn = (0_usize..2, prop::option::of(1_u128..7), ask);
+    turn.prop_map(|(client, leaving, (asks, who, ttl, value, block, mode))| {
+        let release = leaving.map(|who| {
+            let (name, token) = (name("a"), token(who));
+            Operation::Release(Release { name, token, keep: Duration::ZERO })
+        });
+        let ask = Operation::Ask(Ask {
+            names: [name("a")].into_iter().collect(),
+            token: token(2 * who + 2 - client as u128),
+            mode,
+            ttl,
+            if_busy: IfBusy::Queue,
+            block,
+            lock_delay: Duration::ZERO,
+            value,
+        });
+        let is_asked = asks || release.is_none();
+        Step::Submit { client, batch: release.into_iter().chain(is_asked.then_some(ask)).collect() }
+    })
+}
+
+#[test]
+fn hand_overs_are_as_in_the_memory_store() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let mut pair = Pair::new(&server.url(), Some(skew), true);
+    let pair = std::cell::RefCell::new(&mut pair);
+    let time = prop::sample::select(MOVED.advances).prop_map(Duration::from_millis);
+    let step = prop_oneof![12 => a_turn(), 1 => time.prop_map(Step::Advance)];
+    let outcome = cases(96).run(&prop::collection::vec(step, 1..STEPS_MAX), |steps| {
+        server.cli(&["flushall"]);
+        pair.borrow_mut().check(&sensible(steps, true))
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Random steps come to this too seldom: the holder lives, and who waits has died when it is given back.
+#[test]
+fn those_who_died_are_passed_over() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let mut pair = Pair::new(&server.url(), Some(skew), true);
+    let submit = |client, batch: &[Operation]| Step::Submit { client, batch: batch.to_vec() };
+    let (holding, waiting) = (queueing("a", 1), [queueing("a", 2), queueing("a", 4)]);
+    for waiting in [&waiting[..1], &waiting] {
+        for leaving in [vec![releasing("a", 1)], vec![releasing("a", 1), queueing("a", 3)]] {
+            server.cli(&["flushall"]);
+            let steps = [
+                submit(1, std::slice::from_ref(&holding)),
+                submit(0, waiting),
+                Step::Advance(Duration::from_secs(12)),
+                submit(1, &leaving),
+                submit(0, &[queueing("a", 6)]),
+            ];
+            pair.check(&steps).unwrap_or_else(|failure| panic!("{leaving:?}: {failure}"));
+        }
+    }
 }
 
 const MANY: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];

@@ -226,6 +226,27 @@ async fn a_hand_over_reaches_its_waiter_whatever_happens_to_the_push() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_taken_once_whatever_happens_to_its_answer() {
+    let mut scene = Scene::new().await;
+    for fault in faults() {
+        let before = granted(one(&*scene.near, taking("a", 1)).await);
+        scene.grew(before.fence(), fault);
+        let answer = scene.under(fault, queueing("a", 2)).await;
+        may_have_happened(&answer, fault);
+        scene.heal().await;
+        let again = one(&*scene.far, queueing("a", 2)).await.expect("queued");
+        let Reply::Queued(place) = again else { panic!("{fault:?}: {again:?}") };
+        assert_eq!(place.standing.ahead, 0, "{fault:?}");
+        let views = scene.near.inspect(Query::Name(name("a"))).await.expect("it answers");
+        assert_eq!(views[0].waiters.len(), 1, "{fault:?}");
+        one(&*scene.near, releasing("a", 1)).await.expect("handed over");
+        one(&*scene.far, releasing("a", 2)).await.expect("given back");
+        scene.assert_free(fault);
+        while scene.pushes.try_recv().is_ok() {}
+    }
+}
+
 /// Asks, with the answer and the request lost on the way, and gives up; the request is still under way.
 async fn ask_into_a_half_open_connection(scene: &Scene, ttl: Duration) {
     scene.proxy.strand();

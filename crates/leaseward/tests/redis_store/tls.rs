@@ -13,7 +13,7 @@ use crate::help::{
 const LEAST: &str = "locker on >sesame resetkeys ~lock:* ~leaseward:* resetchannels &leaseward:c:* -@all \
     +hello +auth +ping +select +client|id +client|setname +client|kill +script|load +evalsha +eval +info +role \
     +subscribe +publish +time +exists +type +get +set +mget +setrange +del +pexpire +pttl +scan \
-    +hget +hset +hdel +hmget +hgetall +hkeys +zadd +zrem +zcard +zrange +zrank";
+    +hset +hdel +hmget +hgetall +hkeys +rpush +lpush +lpop +llen +lrange +lpos +lindex +lset +lrem";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_with_an_authority_of_ones_own() {

@@ -130,7 +130,15 @@ impl Node {
             Operation::Release => drop(command.arg("r").arg(token).arg(0)),
             Operation::Undo { first } => drop(command.arg("u").arg(token).arg(digits(first))),
         }
-        command.query(&mut self.connection).expect("answered")
+        match command.query(&mut self.connection).expect("answered") {
+            Value::Array(answers) => answers,
+            // Codes without fields, and no clock.
+            Value::BulkString(codes) => {
+                let codes = codes.into_iter().map(|code| Value::Int(code.into()));
+                std::iter::once(Value::Int(0)).chain(codes).collect()
+            }
+            other => panic!("{operation:?} was answered {other:?}"),
+        }
     }
 }
 

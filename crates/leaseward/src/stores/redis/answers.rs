@@ -34,6 +34,21 @@ impl Answers {
         }
     }
 
+    /// What the small script said, which is short if it can be: `plain.lua` says how.
+    pub(super) fn of_plain(value: Value) -> Result<Self, Error> {
+        match value {
+            Value::Nil => Self::new(Value::Array(Vec::new())),
+            Value::BulkString(text) => {
+                let said = std::str::from_utf8(&text).ok().and_then(in_full);
+                said.map_or_else(
+                    || Err(unexpected(&Value::Nil)),
+                    |said| Self::new(Value::Array(said)),
+                )
+            }
+            value => Self::new(value),
+        }
+    }
+
     pub(in crate::stores) fn number(&mut self) -> Result<i64, Error> {
         match self.values.next() {
             Some(Value::Int(number)) => Ok(number),
@@ -176,6 +191,20 @@ impl Answers {
             _ => Ok(()),
         }
     }
+}
+
+/// One ask that was granted, or one that queued behind a hand-over, as it would be said in full.
+fn in_full(text: &str) -> Option<Vec<Value>> {
+    let number = |text: &str| text.parse().ok().map(Value::Int);
+    let mut parts = text.splitn(4, ' ');
+    let fence = number(parts.next()?)?;
+    let Some(ahead) = parts.next() else {
+        return Some(vec![Value::Int(1), Value::Int(code::RUN), Value::Int(1), fence]);
+    };
+    let (ahead, left, who) = (number(ahead)?, number(parts.next()?)?, parts.next()?);
+    let text = |text: &str| Value::BulkString(text.into());
+    let (second, queued, mode) = (Value::Int(2), Value::Int(code::QUEUED), text("x"));
+    Some(vec![second, queued, fence, ahead, text(who), mode, Value::Int(0), left.clone(), left])
 }
 
 /// Whether a name is held by a client of another library: nobody will push its release.

@@ -8,6 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value};
+use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use super::{
@@ -52,7 +53,7 @@ pub(super) struct Client {
     /// Where leases count only once replicas have them.
     pub(super) strong: Option<Strong>,
     /// Who waits, and for what: woken when pushes may have been missed.
-    waiting: Mutex<HashMap<Token, Name>>,
+    waiting: Mutex<HashMap<Token, SmallVec<[Name; 1]>>>,
     pub(super) watched: Watched,
 }
 
@@ -159,17 +160,22 @@ impl Client {
         answers: &mut Unsorted,
     ) {
         for (part, outcome) in parts.iter().zip(outcomes) {
-            let read =
-                outcome.and_then(|called| Answers::new(called.value)).and_then(|mut said| {
-                    self.read(part, batch, &mut said, answers)?;
-                    Ok(said.misplaced())
-                });
+            let said = |called: Called| match part.care {
+                Care::Plain { .. } => Answers::of_plain(called.value),
+                Care::Careful => Answers::new(called.value),
+            };
+            let read = outcome.and_then(said).and_then(|mut said| {
+                self.read(part, batch, &mut said, answers)?;
+                Ok(said.misplaced())
+            });
             match read {
                 Ok(None) => {}
                 Ok(Some(why)) => self.leave(part.slot, why),
                 Err(error) => {
                     for place in &part.places {
-                        answers.put(*place, Err(error.duplicate()));
+                        let answer = Err(error.duplicate());
+                        self.note(&batch[*place], &answer);
+                        answers.put(*place, answer);
                     }
                 }
             }
@@ -223,20 +229,42 @@ impl Client {
     /// Keeps the books of who waits.
     fn note(&self, operation: &Operation, answer: &Answer) {
         match (operation, answer) {
-            (Operation::Ask(ask), Ok(Reply::Queued(_))) => {
-                self.waiting.lock().insert(ask.token.clone(), ask.names[0].clone());
+            (Operation::Ask(ask), Ok(Reply::Queued(_))) => self.waits(ask),
+            // It may have a place now, which the small script would not look for.
+            (Operation::Ask(ask @ Ask { if_busy: IfBusy::Queue, .. }), Err(error))
+                if error.kind() == ErrorKind::Indeterminate =>
+            {
+                self.waits(ask);
             }
-            // Without an answer it may have its place yet.
-            (Operation::Ask(_), Err(error)) if is_unheard(error) => {}
+            // Nothing happened: it may have its place yet.
+            (Operation::Ask(_), Err(error)) if error.kind() == ErrorKind::Unavailable => {}
             (Operation::Ask(Ask { token, if_busy: IfBusy::Queue, .. }), _)
             | (Operation::Release(Release { token, .. }), _) => {
-                let mut waiting = self.waiting.lock();
-                if !waiting.is_empty() {
-                    waiting.remove(token);
-                }
+                self.waits_no_more(token, operation.name());
             }
             _ => {}
         }
+    }
+
+    fn waits(&self, ask: &Ask) {
+        let mut waiting = self.waiting.lock();
+        let names = waiting.entry(ask.token.clone()).or_default();
+        if !names.contains(&ask.names[0]) {
+            names.push(ask.names[0].clone());
+        }
+    }
+
+    /// Whether it did before.
+    fn waits_no_more(&self, token: &Token, name: &Name) -> bool {
+        let mut waiting = self.waiting.lock();
+        let Some(names) = waiting.get_mut(token) else { return false };
+        let count = names.len();
+        names.retain(|other| other != name);
+        let did = names.len() < count;
+        if names.is_empty() {
+            waiting.remove(token);
+        }
+        did
     }
 
     /// Something came that nobody asked for.
@@ -254,23 +282,23 @@ impl Client {
     }
 
     fn hear_push(self: &Arc<Self>, mut push: Push) {
-        let Push::Granted { token, grant, .. } = &mut push else { return self.push(push) };
+        let Push::Granted { name, token, grant } = &mut push else { return self.push(push) };
         self.fences.granted(grant);
         if self.strong.is_some() {
             // Replicas may not have it yet: the token asks again, and that is waited for.
             grant.evidence = Evidence::Unproven;
             return self.push(push);
         }
-        if self.waiting.lock().remove(token).is_some() {
+        if self.waits_no_more(token, name) {
             return self.push(push);
         }
         // The answer that gave it its place came just before, and whoever awaits that has yet to run. Told now, the grant
         // would be no start (R2) and cost another request.
-        let (client, token) = (self.clone(), token.clone());
+        let (client, token, name) = (self.clone(), token.clone(), name.clone());
         self.spawn(async move {
             for _ in 0..STEPS_ASIDE {
                 tokio::task::yield_now().await;
-                if client.waiting.lock().remove(&token).is_some() {
+                if client.waits_no_more(&token, &name) {
                     break;
                 }
             }
@@ -302,7 +330,7 @@ impl Client {
     /// Pushes may have been missed: everybody who waits asks again.
     fn wake_all(&self) {
         self.watched.end_all();
-        let mut names: Vec<_> = self.waiting.lock().values().cloned().collect();
+        let mut names: Vec<_> = self.waiting.lock().values().flatten().cloned().collect();
         names.sort_unstable();
         names.dedup();
         for name in names {
@@ -371,10 +399,6 @@ fn learn_anew(me: &Weak<Client>) -> Box<dyn Fn() + Send + Sync> {
             servers.lost();
         }
     })
-}
-
-fn is_unheard(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
 }
 
 pub(super) fn is_wait(operation: &Operation) -> bool {

@@ -9,11 +9,12 @@ use super::{
     client::Client,
     keys::Slot,
     node::Link,
+    script::LETTERS,
     wire::Call,
 };
 use crate::{
     Error, Fence, Mode, Name, Token,
-    store::{Break, Broken, HeldView, LockView, Query, WaiterView},
+    store::{Break, Broken, HeldView, LockView, Query, WaiterView, timing::HANDED_MAX},
 };
 
 /// How many keys a SCAN is to look at in one go.
@@ -170,7 +171,7 @@ fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Er
     let kind = String::from_utf8_lossy(&answers.bytes()?).into_owned();
     let left = answers.number()?;
     let (value, owner) = (answers.bytes()?, answers.bytes()?);
-    let (records, places, texts) = (answers.list()?, answers.list()?, answers.list()?);
+    let (records, places) = (answers.list()?, answers.list()?);
     let mut holders: Vec<_> = match kind.as_str() {
         "string" if !value.is_empty() => {
             let record = records.get(1).and_then(|record| exclusive(record, left, now_us));
@@ -189,7 +190,7 @@ fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Er
         _ => vec![foreign(&kind, &owner, left)],
     };
     holders.sort_by_key(|holder| holder.fence);
-    let waiters = places.iter().zip(&texts).filter_map(|(token, text)| waiter(token, text, now_us));
+    let waiters = places.chunks_exact(2).filter_map(|place| waiter(&place[0], &place[1], now_us));
     Ok(LockView { name: name.clone(), holders, waiters: waiters.collect() })
 }
 
@@ -205,16 +206,17 @@ fn exclusive(record: &[u8], left: i64, now_us: u64) -> Option<(String, HeldView)
     let end = record.iter().position(|b| *b == b'\n')?;
     let head = std::str::from_utf8(&record[..end]).ok()?;
     let mut parts = head.splitn(6, ' ');
-    let (first, fence) = (parts.next()?, parts.next()?.parse().ok()?);
+    let (first, fence, count) = (parts.next()?, parts.next()?, parts.next()?);
+    let fence = fence_of(fence, count.parse().ok()?)?;
     let (letter, ttl) = first.split_at_checked(1)?;
-    let since: u64 = parts.nth(2)?.parse().ok()?;
+    let since: u64 = parts.nth(1)?.parse().ok()?;
     let owner = parts.next()?;
     let token: Token = owner.parse().ok()?;
     let view = HeldView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
         mode: Mode::Exclusive,
-        fence: Fence::new(fence),
+        fence,
         slot: None,
         ttl: Duration::from_millis(ttl.parse().unwrap_or(0)),
         remaining: answers::time_left(left),
@@ -223,6 +225,19 @@ fn exclusive(record: &[u8], left: i64, now_us: u64) -> Option<(String, HeldView)
         ending: !matches!(letter, "s" | "d"),
     };
     Some((owner.to_owned(), view))
+}
+
+/// A fence as it stands in a record: digits, and for one of a run two letters that say how many are before it.
+fn fence_of(text: &str, count: u64) -> Option<Fence> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let first: u64 = digits.parse().ok()?;
+    let letter = |letter: u8| u64::from(letter).checked_sub(u64::from(b'@'));
+    let before = match text.as_bytes()[digits.len()..] {
+        [] => 0,
+        [high, low] => letter(high)? * LETTERS + letter(low)?,
+        _ => return None,
+    };
+    Some(Fence::new(first + before * count))
 }
 
 fn shared(token: &[u8], record: &[u8], now_us: u64) -> Option<HeldView> {
@@ -271,12 +286,31 @@ fn foreign(kind: &str, owner: &[u8], left: i64) -> HeldView {
 fn waiter(token: &[u8], record: &[u8], now_us: u64) -> Option<WaiterView> {
     let token: Token = std::str::from_utf8(token).ok()?.parse().ok()?;
     let (fields, _) = fields(record)?;
-    let [mode, cap, _, _, _, since, expires, _] = *fields.as_slice() else { return None };
-    let since: u64 = since.parse().ok()?;
-    (expires.parse::<u64>().ok()? > now_us).then(|| WaiterView {
+    let [mode, cap, ttl, _, _, since, seen, _] = *fields.as_slice() else { return None };
+    let (since, seen): (u64, u64) = (since.parse().ok()?, seen.parse().ok()?);
+    let lasts = Duration::from_millis(ttl.parse().ok()?).min(HANDED_MAX);
+    (Duration::from_micros(now_us.saturating_sub(seen)) < lasts).then(|| WaiterView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
         mode: answers::mode_from(mode, cap.parse().unwrap_or(0)),
         waited: Duration::from_micros(now_us.saturating_sub(since)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_of_a_run_follow_each_other() {
+        let fence = |text, count| fence_of(text, count).map(Fence::get);
+        assert_eq!(fence("1794813737088715", 3), Some(1_794_813_737_088_715));
+        assert_eq!(fence("100@@", 3), Some(100));
+        assert_eq!(fence("100@A", 3), Some(103));
+        assert_eq!(fence("100@~", 1), Some(100 + LETTERS - 1));
+        assert_eq!(fence("100A@", 1), Some(100 + LETTERS));
+        for nonsense in ["", "@@", "100@", "100@@@", "100 !", "x"] {
+            assert_eq!(fence(nonsense, 1), None, "{nonsense}");
+        }
+    }
 }

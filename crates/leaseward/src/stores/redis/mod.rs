@@ -21,7 +21,7 @@ mod client;
 pub(super) mod clocks;
 mod cluster;
 pub(super) mod config;
-mod connection;
+pub(super) mod connection;
 pub(super) mod diagnose;
 pub(super) mod dial;
 pub(super) mod error;

@@ -45,9 +45,14 @@ pub(super) fn outline<'a>(
     mut operations: impl Iterator<Item = &'a Operation>,
     is_distinct: bool,
 ) -> &'static str {
-    match (operations.next(), operations.next()) {
-        (Some(Operation::Ask(_)), None) => "a",
-        (Some(Operation::Release(_)), None) => "r",
+    match (operations.next(), operations.next(), operations.next()) {
+        (Some(Operation::Ask(_)), None, _) => "a",
+        (Some(Operation::Release(_)), None, _) => "r",
+        (Some(Operation::Release(release)), Some(Operation::Ask(ask)), None)
+            if ask.if_busy == IfBusy::Queue && ask.names[0] == release.name =>
+        {
+            "h"
+        }
         _ if is_distinct => "1",
         _ => "0",
     }
@@ -269,6 +274,21 @@ mod tests {
     }
 
     #[test]
+    fn a_release_with_an_ask_behind_it_is_told_as_one_thing() {
+        let told = |batch: &[Operation], is_distinct| outline(batch.iter(), is_distinct);
+        let Operation::Ask(queueing) = ask(0, 10, 1) else { unreachable!() };
+        let trying = Operation::Ask(Ask { if_busy: IfBusy::Tell, ..queueing });
+        assert_eq!(told(&[release(0), ask(0, 10, 1)], false), "h");
+        assert_eq!(told(&[release(0), trying], false), "0");
+        assert_eq!(told(&[release(0), ask(1, 10, 1)], false), "0");
+        assert_eq!(told(&[ask(0, 10, 1), release(0)], false), "0");
+        assert_eq!(told(&[release(0), ask(0, 10, 1), release(0)], false), "0");
+        assert_eq!(told(&[release(0)], false), "r");
+        assert_eq!(told(&[ask(0, 10, 1)], false), "a");
+        assert_eq!(told(&[ask(0, 10, 1), ask(1, 10, 1)], true), "1");
+    }
+
+    #[test]
     fn what_is_not_mentioned_went_plainly_and_the_later_word_counts() {
         let batch = [ask(0, 10, 2), ask(1, 10, 2), ask(2, 10, 2), renew(3), release(4), release(5)];
         let mut answers = said(&[1, code::RUN, 3, 100, 2, code::ODD, 6, code::ODD]);
@@ -289,6 +309,33 @@ mod tests {
         assert!(matches!(next(), Some(Reply::Renewed(renewal)) if renewal.waiters == 0));
         assert!(matches!(next(), Some(Reply::Released)));
         assert!(next().is_none(), "odd");
+    }
+
+    #[test]
+    fn the_most_usual_is_said_in_few_words() {
+        let text = |text: &str| Said::BulkString(text.into());
+        let answers = |said, batch: &[Operation]| {
+            let mut said = Answers::of_plain(said).expect("understood");
+            let outcomes = read(&mut said, batch.len(), |at| &batch[at]).expect("understood");
+            let answer = |(outcome, operation): (Outcome, &Operation)| {
+                outcome.answer(operation).expect("not odd").0.expect("no error")
+            };
+            outcomes.into_iter().zip(batch).map(answer).collect::<Vec<_>>()
+        };
+        let granted = answers(text("1794813737088715"), &[ask(0, 10, 1)]);
+        let Reply::Granted(grant) = &granted[0] else { panic!("{granted:?}") };
+        assert_eq!(grant.blocks[0].first.get(), 1_794_813_737_088_715);
+        let released = answers(Said::Nil, &[release(0), release(1)]);
+        assert!(released.iter().all(|reply| matches!(reply, Reply::Released)), "{released:?}");
+        let turned = answers(text("100 7 2000 h 1:2"), &[release(0), ask(0, 10, 1)]);
+        let [Reply::Released, Reply::Queued(place)] = &turned[..] else { panic!("{turned:?}") };
+        assert_eq!((place.last_fence.get(), place.standing.ahead), (100, 7));
+        assert_eq!(place.standing.free_in, Some(Duration::from_secs(2)));
+        let holder = place.standing.holder.as_ref().expect("somebody holds it");
+        assert_eq!((&*holder.who, holder.remaining), ("h 1:2", Some(Duration::from_secs(2))));
+        for nonsense in ["", "x", "100 7", "100 7 2000", "100 x 2000 h"] {
+            assert!(Answers::of_plain(text(nonsense)).is_err(), "{nonsense}");
+        }
     }
 
     #[test]

@@ -42,6 +42,10 @@ pub(super) mod reason {
 /// What the lock key holds while readers or permits are out.
 pub(in crate::stores) const PLACEHOLDER: &str = "'leaseward:held-by-several'";
 
+/// Two letters, from `@` on, say which of a run of asks a lease was given to: so many letters are in use. Their square is
+/// more than a run is long.
+pub(super) const LETTERS: u64 = 63;
+
 /// What stands for `@NAME` in the script.
 fn constant(name: &str) -> String {
     let handed_ms = HANDED_MAX.as_millis();
@@ -64,6 +68,7 @@ fn constant(name: &str) -> String {
         "NOT_OURS" => reason::NOT_OURS.to_string(),
         "BROKEN" => reason::BROKEN.to_string(),
         "PLACEHOLDER" => PLACEHOLDER.to_owned(),
+        "LETTERS" => LETTERS.to_string(),
         // A place lasts min(ttl, this) after its last ask, and so does a lease handed over until its first renewal.
         "HANDED_MAX_MS" => handed_ms.to_string(),
         // The queue's keys outlive the last place in them by this much at most, should all who wait vanish.

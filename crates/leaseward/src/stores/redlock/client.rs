@@ -12,6 +12,7 @@ use super::{
     config::Config,
     heal::Renewals,
     member::{Absence, Member},
+    overdue::Overdue,
     quorum::Quorum,
     script::{CAREFUL, PLAIN},
     watch::Watched,
@@ -42,6 +43,7 @@ pub(super) struct Client {
     sink: OnceLock<PushSink>,
     pub(super) watched: Watched,
     pub(super) renewals: Arc<Renewals>,
+    pub(super) overdue: Overdue,
     runtime: Handle,
 }
 
@@ -63,6 +65,7 @@ impl Client {
             sink: OnceLock::new(),
             watched: Watched::default(),
             renewals: Arc::default(),
+            overdue: Overdue::default(),
             runtime: Handle::current(),
             config,
         });

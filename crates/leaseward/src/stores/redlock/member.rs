@@ -190,7 +190,17 @@ impl Member {
         {
             outcome = link.command(&call.command(By::Text, floor_us)).await;
         }
-        let reply = self.read(&link, outcome);
+        self.answer(Some(&link), outcome, &call)
+    }
+
+    /// What came of a call over a connection, if that is still there.
+    pub(super) fn answer(
+        &self,
+        link: Option<&Link>,
+        outcome: Result<Value, redis::RedisError>,
+        call: &Arc<Call>,
+    ) -> Result<Reply, Error> {
+        let reply = self.read(link, outcome);
         if reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
             // Releases only: their tokens are dead. By now the token of an attempt may have asked again, and have it.
             self.keep(call.releasing());
@@ -198,17 +208,24 @@ impl Member {
         reply
     }
 
-    fn read(&self, link: &Link, outcome: Result<Value, redis::RedisError>) -> Result<Reply, Error> {
+    fn read(
+        &self,
+        link: Option<&Link>,
+        outcome: Result<Value, redis::RedisError>,
+    ) -> Result<Reply, Error> {
+        let broken = |why: &Error| {
+            if let Some(link) = link {
+                self.node.broken(link, why.duplicate());
+            }
+        };
         let reply = match outcome {
             // What is no answer to this may be one to something else: the connection is out of step.
-            Ok(value) => {
-                Reply::new(value).inspect_err(|why| self.node.broken(link, why.duplicate()))?
-            }
+            Ok(value) => Reply::new(value).inspect_err(broken)?,
             Err(failure) => {
                 let why = error::of_call(&failure, &self.address.to_string());
                 match error::code_of(&failure).map(error::Code::reaction) {
                     // No answer at all, or one that says that this is not the node it was.
-                    Some(Reaction::Reconnect) | None => self.node.broken(link, why.duplicate()),
+                    Some(Reaction::Reconnect) | None => broken(&why),
                     Some(_) => {}
                 }
                 return Err(why);

@@ -101,6 +101,12 @@ impl Quorum {
         self.nodes / 2 + 1
     }
 
+    /// With fewer votes than this nothing is decided, whatever they are: neither a majority for something, nor one that
+    /// has become impossible.
+    pub fn decisive(self) -> usize {
+        self.needed().min(self.nodes - self.needed() + 1)
+    }
+
     /// Whether so many losses make a majority impossible.
     fn is_lost_with(self, lost: usize) -> bool {
         self.nodes - lost.min(self.nodes) < self.needed()

@@ -1,22 +1,12 @@
 //! One call to all nodes at once, heard until everything is decided.
 
-use std::{
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::{Duration, Instant},
-};
-
-use futures_util::{
-    FutureExt as _, StreamExt as _,
-    future::{BoxFuture, poll_fn},
-    stream::FuturesUnordered,
-};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     client::Client,
     heal,
-    member::Absence,
+    hearing::Hearing,
+    member::{Absence, Voter},
     quorum::{Asked, Kept, Quorum, Vote},
     votes::Reply,
     wire::{By, Call, Step},
@@ -47,8 +37,6 @@ pub(super) struct Outcome {
     pub(super) in_doubt: bool,
 }
 
-type Answered = (usize, Result<Reply, Error>);
-
 impl Client {
     /// Sends a call to every node that may vote and hears them until all is decided, or for the time that one node may
     /// take. Those who answer later are heard in the background.
@@ -57,43 +45,29 @@ impl Client {
         for at in 0..self.members.len() {
             self.pay(at).await;
         }
-        let mut pending = self.send(&call, &mut tally);
-        let begun = Instant::now();
-        for (at, answer) in start(&mut pending).await {
-            tally.hear(self, &call, at, answer);
-        }
+        let hearing = self.send(&call, &mut tally);
         tally.decide(&call);
         if tally.is_open() {
-            let mut over = pin!(tokio::time::sleep(self.config.timeout));
+            // Fewer votes decide nothing.
+            let mut enough =
+                self.quorum.decisive().saturating_sub(tally.outcome.heard.len()).max(1);
+            let mut listener = hearing.listen();
             while tally.is_open() {
-                let next = poll_fn(|context| match pending.poll_next_unpin(context) {
-                    Poll::Ready(next) => Poll::Ready(next),
-                    Poll::Pending => over.as_mut().poll(context).map(|()| None),
-                });
-                let Some((at, answer)) = next.await else {
+                let answers = listener.answers(enough).await;
+                if answers.is_empty() {
                     tally.give_up(&call, self.config.timeout);
                     break;
-                };
-                tally.hear(self, &call, at, answer);
-                tally.decide(&call);
-            }
-            self.note_round_trip(begun.elapsed());
-        }
-        tally.outcome.in_doubt |= !pending.is_empty();
-        if !pending.is_empty() {
-            let renewed = heal::renewed(&tally.outcome);
-            let client = self.clone();
-            self.spawn(async move {
-                while let Some((at, answer)) = pending.next().await {
-                    match answer {
-                        Ok(reply) if !renewed.is_empty() => {
-                            client.heal_late(&call, &renewed, at, reply);
-                        }
-                        Ok(_) => {}
-                        Err(_) => client.pay_later(at),
-                    }
                 }
-            });
+                for (at, answer) in answers {
+                    tally.hear(self, &call, at, answer);
+                }
+                tally.decide(&call);
+                enough = 1;
+            }
+            self.note_round_trip(hearing.begun().elapsed());
+            tally.outcome.in_doubt |= hearing.hear_late(heal::renewed(&tally.outcome));
+        } else {
+            tally.outcome.in_doubt |= hearing.hear_late(Vec::new());
         }
         for (at, _) in &tally.outcome.absences {
             self.pay_later(*at);
@@ -102,16 +76,12 @@ impl Client {
     }
 
     /// Sends a call to every node that may vote.
-    fn send(
-        self: &Arc<Self>,
-        call: &Arc<Call>,
-        tally: &mut Tally,
-    ) -> FuturesUnordered<BoxFuture<'static, Answered>> {
-        let pending = FuturesUnordered::new();
+    fn send(self: &Arc<Self>, call: &Arc<Call>, tally: &mut Tally) -> Arc<Hearing> {
+        let hearing = Hearing::new(self, call.clone());
         // The same bytes for all nodes with the same floor, which nearly always are all.
-        let mut packed: Option<(u64, Arc<redis::Cmd>)> = None;
+        let mut packed: Option<(u64, Vec<u8>)> = None;
         for (at, member) in self.members.iter().enumerate() {
-            let voter = match member.voter(&self.config) {
+            let Voter { link, floor_us } = match member.voter(&self.config) {
                 Ok(voter) => voter,
                 Err(absence) => {
                     if matches!(absence, Absence::Lost(_)) {
@@ -121,19 +91,15 @@ impl Client {
                     continue;
                 }
             };
-            let command = match &packed {
-                Some((floor_us, command)) if *floor_us == voter.floor_us => command.clone(),
-                _ => {
-                    let command = Arc::new(call.command(By::Hash, voter.floor_us));
-                    packed = Some((voter.floor_us, command.clone()));
-                    command
-                }
-            };
+            let (_, bytes) = packed.take_if(|(floor, _)| *floor == floor_us).unwrap_or_else(|| {
+                (floor_us, call.command(By::Hash, floor_us).get_packed_command())
+            });
             tally.outcome.sent.push(at);
-            let sending = member.clone().call(voter.link, command, call.clone(), voter.floor_us);
-            pending.push(sending.map(move |answer| (at, answer)).boxed());
+            hearing.send(at, link, &bytes, floor_us);
+            packed = Some((floor_us, bytes));
         }
-        pending
+        self.look_after(&hearing);
+        hearing
     }
 
     /// Tells a node what it has not been told, before anything else is sent to it.
@@ -145,7 +111,7 @@ impl Client {
         // Others wait until it is sent.
         let _turn = member.paying.lock().await;
         for call in member.owed() {
-            self.tell_now(call, &[at]).await;
+            self.tell_now(call, &[at]);
         }
         member.paid();
     }
@@ -155,11 +121,14 @@ impl Client {
         for at in to {
             self.pay(*at).await;
         }
-        self.tell_now(call, to).await
+        self.tell_now(call, to)
     }
 
-    async fn tell_now(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
-        let mut pending = FuturesUnordered::new();
+    fn tell_now(self: &Arc<Self>, call: Arc<Call>, to: &[usize]) -> usize {
+        let hearing = Hearing::new(self, call.clone());
+        hearing.hear_late(Vec::new());
+        let packed = call.command(By::Hash, 0).get_packed_command();
+        let mut told = 0;
         for &at in to {
             let member = &self.members[at];
             // Whether it may vote does not matter: something is taken back.
@@ -168,23 +137,10 @@ impl Client {
                 self.pay_later(at);
                 continue;
             };
-            let command = Arc::new(call.command(By::Hash, 0));
-            let telling = member.clone().call(link, command, call.clone(), 0);
-            pending.push(telling.map(move |answer| (at, answer)).boxed());
+            hearing.send(at, link, &packed, 0);
+            told += 1;
         }
-        let told = pending.len();
-        let mut ready = start(&mut pending).await.into_iter();
-        let client = self.clone();
-        self.spawn(async move {
-            while let Some((at, answer)) = match ready.next() {
-                Some(answered) => Some(answered),
-                None => pending.next().await,
-            } {
-                if answer.is_err() {
-                    client.pay_later(at);
-                }
-            }
-        });
+        self.look_after(&hearing);
         told
     }
 
@@ -205,20 +161,6 @@ impl Client {
     }
 }
 
-/// Polls all of them once, and answers what was ready. What is polled has been sent, or stands in line to be sent, before
-/// anything that is sent from now on: so what is taken back never overtakes what was asked.
-async fn start<T>(pending: &mut FuturesUnordered<BoxFuture<'static, T>>) -> Vec<T> {
-    let mut ready = Vec::new();
-    poll_fn(|context| {
-        while let Poll::Ready(Some(done)) = pending.poll_next_unpin(context) {
-            ready.push(done);
-        }
-        Poll::Ready(())
-    })
-    .await;
-    ready
-}
-
 /// Votes as they come in.
 struct Tally {
     quorum: Quorum,
@@ -233,7 +175,7 @@ impl Tally {
         let open = call.steps.iter().filter(|step| is_voted_on(step)).count();
         let outcome = Outcome {
             verdicts: (0..steps).map(|_| None).collect(),
-            votes: (0..steps).map(|_| Vec::new()).collect(),
+            votes: (0..steps).map(|_| Vec::with_capacity(quorum.nodes())).collect(),
             heard: Vec::new(),
             absences: Vec::new(),
             sent: Vec::new(),

@@ -1,6 +1,7 @@
 //! A batch on its way: put to the vote, read, taken back, put again.
 
 use std::{
+    cell::LazyCell,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -38,7 +39,7 @@ impl Client {
         let mut care = Care::of(&batch);
         let batch = Arc::new(batch);
         let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        let reading = self.reading();
+        let reading = LazyCell::new(|| self.reading());
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut steps = Vec::with_capacity(batch.len());
         for (at, operation) in batch.iter().enumerate() {
@@ -125,7 +126,7 @@ impl Client {
         let places = call.steps.iter().enumerate();
         let mut places =
             places.filter(|(_, step)| matches!(step, Step::Ask(..))).map(|(place, _)| place);
-        let reading = self.reading();
+        let reading = LazyCell::new(|| self.reading());
         let (mut again, mut undo, mut too_few) = (Vec::new(), Vec::new(), Vec::new());
         let mut rivals = 0;
         for attempt in attempts {

@@ -44,8 +44,16 @@ pub(super) struct Shown {
 
 impl Reply {
     pub(super) fn new(value: Value) -> Result<Self, Error> {
-        let mut answers = Answers::new(value)?;
-        let clock_us = Some(answers.number()?.unsigned_abs()).filter(|clock_us| *clock_us > 0);
+        let (mut answers, is_terse) = match value {
+            // Codes, and no clock.
+            Value::BulkString(codes) => {
+                let codes = codes.into_iter().map(|code| Value::Int(code.into()));
+                (Answers::new(Value::Array(codes.collect()))?, true)
+            }
+            value => (Answers::new(value)?, false),
+        };
+        let clock_us = if is_terse { 0 } else { answers.number()?.unsigned_abs() };
+        let clock_us = Some(clock_us).filter(|clock_us| *clock_us > 0);
         Ok(Self { clock_us, answers, misplaced: None, failure: None })
     }
 

@@ -75,7 +75,7 @@ pub(super) struct Call {
 }
 
 /// How the script is named.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Hash,
     Text,

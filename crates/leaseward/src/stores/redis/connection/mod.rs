@@ -2,13 +2,16 @@
 //!
 //! The common client hands each request to a task that owns the connection, and each answer back. Both ways together cost
 //! more than the work itself: a task has to be woken, often on another core. Here whoever sends writes to the socket
-//! itself, and one task reads; what the socket does not take at once that task sends on.
+//! itself, and one task reads; what the socket does not take at once that task sends on. Whoever waits for answers of
+//! several connections at once may read them himself.
 
 mod carrier;
 mod frames;
+mod inbox;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod usual;
 
 use std::{
     collections::VecDeque,
@@ -18,14 +21,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, PushInfo, RedisError, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, task::AbortHandle};
 
 use self::{
     frames::Nonsense,
+    inbox::{Inbox, Ready},
     stream::{Reader, Writer},
 };
 pub(super) use stream::{Stream, connect};
@@ -53,6 +56,15 @@ impl From<End> for RedisError {
 /// Answers to the commands that were sent in one piece.
 type Said = SmallVec<[Value; 1]>;
 
+/// Hears the answer to a command that was posted.
+pub(in crate::stores) trait Hear: Send + Sync {
+    /// Called by whoever has read the answer, or found that there will be none.
+    fn hear(self: Arc<Self>, tag: usize, answer: Result<Value, RedisError>);
+
+    /// Whether somebody waits for it.
+    fn is_awaited(&self) -> bool;
+}
+
 /// A connection. It ends when this is dropped: what is under way then may still be carried out.
 pub(in crate::stores) struct Connection {
     shared: Arc<Shared>,
@@ -66,7 +78,12 @@ struct Shared {
     /// Apart from the above, so that whoever reads need not wait for a system call of somebody who writes. Always taken
     /// after it.
     waiting: Mutex<VecDeque<Waiting>>,
-    carrier: AtomicWaker,
+    /// Held by whoever reads; nobody is told anything meanwhile.
+    inbox: Mutex<Inbox>,
+    ready: Arc<Ready>,
+    /// The same, as the socket wants it.
+    waker: Waker,
+    on_push: OnPush,
 }
 
 struct Out {
@@ -83,8 +100,43 @@ struct Out {
 struct Waiting {
     missing: usize,
     said: Said,
-    to: oneshot::Sender<Result<Said, RedisError>>,
+    to: To,
 }
+
+enum To {
+    One(oneshot::Sender<Result<Said, RedisError>>),
+    Posted(Arc<dyn Hear>, usize),
+}
+
+impl To {
+    fn is_told(&self, whom: &dyn Hear) -> bool {
+        matches!(self, Self::Posted(to, _) if std::ptr::addr_eq(Arc::as_ptr(to), whom))
+    }
+
+    fn is_awaited(&self) -> bool {
+        match self {
+            Self::One(to) => !to.is_closed(),
+            Self::Posted(to, _) => to.is_awaited(),
+        }
+    }
+
+    fn tell(self, answers: Result<Said, RedisError>) {
+        match self {
+            // Nobody waits any more: it took too long.
+            Self::One(to) => drop(to.send(answers)),
+            Self::Posted(to, tag) => to.hear(tag, answers.and_then(only)),
+        }
+    }
+}
+
+/// What was read, on its way out.
+enum News {
+    Answer(Waiting),
+    Push(PushInfo),
+}
+
+/// Answers that come in while others are read are read too, but not without end.
+const READS_MAX: usize = 16;
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,12 +159,16 @@ impl Connection {
 
     fn over(reader: Reader, writer: Writer, timeout: Duration, on_push: OnPush) -> Self {
         let out = Out { writer, bytes: Vec::new(), sent: 0, is_full: false, end: None };
+        let ready = Arc::new(Ready::default());
         let shared = Arc::new(Shared {
             out: Mutex::new(out),
             waiting: Mutex::default(),
-            carrier: AtomicWaker::new(),
+            inbox: Mutex::new(Inbox::new(reader)),
+            waker: ready.clone().into(),
+            ready,
+            on_push,
         });
-        let carrier = tokio::spawn(carrier::carry(reader, shared.clone(), on_push)).abort_handle();
+        let carrier = tokio::spawn(carrier::carry(shared.clone())).abort_handle();
         Self { shared, carrier, timeout }
     }
 
@@ -121,11 +177,44 @@ impl Connection {
     /// # Cancel safety
     /// Not cancel safe: the command was sent, and is carried out.
     pub(in crate::stores) async fn command(&self, command: &Cmd) -> Result<Value, RedisError> {
-        let mut said = self.send(1, |bytes| command.write_packed_command(bytes)).await?;
-        match said.pop() {
-            Some(Value::ServerError(error)) => Err(error.into()),
-            value => Ok(value.unwrap_or_default()),
+        self.send(1, |bytes| command.write_packed_command(bytes)).await.and_then(only)
+    }
+
+    /// Sends one command before it returns; the answer is told to somebody. How long that may take is his matter.
+    pub(in crate::stores) fn post(
+        &self,
+        command: &[u8],
+        to: Arc<dyn Hear>,
+        tag: usize,
+    ) -> Result<(), RedisError> {
+        let waiting = Waiting { missing: 1, said: SmallVec::new(), to: To::Posted(to, tag) };
+        self.shared.send(waiting, |bytes| bytes.extend_from_slice(command))
+    }
+
+    /// Reads what has come, for whoever it is. The one whom an answer is to be told is woken when more comes, until
+    /// [`Self::leave_reading`] or until somebody else waits too: he need not look after it when he is woken.
+    pub(in crate::stores) fn read(&self, whose: &dyn Hear, waker: &Waker) {
+        {
+            // Under this lock, so that whoever comes next finds him.
+            let waiting = self.shared.waiting.lock();
+            let is_his = |one: &Waiting| one.to.is_told(whose);
+            if waiting.iter().any(is_his)
+                && waiting.iter().all(|one| is_his(one) || !one.to.is_awaited())
+            {
+                self.shared.ready.invite(waker);
+            } else {
+                self.shared.ready.dismiss(Some(waker));
+            }
         }
+        if self.shared.read().is_some() {
+            // It meets the same end, and tells of it.
+            self.shared.ready.carrier.wake();
+        }
+    }
+
+    /// The connection's own task reads again, unless somebody else than this one does.
+    pub(in crate::stores) fn leave_reading(&self, waker: Option<&Waker>) {
+        self.shared.ready.dismiss(waker);
     }
 
     /// Sends commands in one piece and waits for all their answers; a refused one is an answer too.
@@ -149,7 +238,8 @@ impl Connection {
             return Ok(Said::new());
         }
         let (to, answers) = oneshot::channel();
-        self.shared.send(Waiting { missing: count, said: SmallVec::new(), to }, write)?;
+        let waiting = Waiting { missing: count, said: SmallVec::new(), to: To::One(to) };
+        self.shared.send(waiting, write)?;
         match tokio::time::timeout(self.timeout, answers).await {
             Ok(Ok(said)) => said,
             Ok(Err(_)) => Err(End::Broken(io::ErrorKind::BrokenPipe).into()),
@@ -166,11 +256,12 @@ impl Shared {
         }
         write(&mut out.bytes);
         self.waiting.lock().push_back(waiting);
+        self.ready.dismiss(None);
         let mut nobody = Context::from_waker(Waker::noop());
         if !out.is_full && !matches!(out.poll_send(&mut nobody), Poll::Ready(Ok(()))) {
             // The carrier goes on, and meets the same failure if it was one.
             out.is_full = true;
-            self.carrier.wake();
+            self.ready.carrier.wake();
         }
         Ok(())
     }
@@ -195,25 +286,70 @@ impl Shared {
             std::mem::take(&mut *self.waiting.lock())
         };
         for waiting in waiting {
-            // Nobody waits any more: it took too long.
-            let _ = waiting.to.send(Err(why.into()));
+            waiting.to.tell(Err(why.into()));
         }
     }
 
-    /// Gives an answer to who waits for it.
-    fn answer(&self, value: Value) -> Result<(), Nonsense> {
+    /// Reads what has come, and tells it. Answers with the end, if there is one.
+    fn read(&self) -> Option<End> {
+        let (mut news, mut cx) = (SmallVec::new(), Context::from_waker(&self.waker));
+        let mut inbox = self.inbox.lock();
+        self.ready.begin();
+        let mut reads = 0;
+        while inbox.end.is_none() {
+            if reads == READS_MAX {
+                self.waker.wake_by_ref();
+                break;
+            }
+            reads += 1;
+            match inbox.poll_read(&mut cx) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => inbox.end = Some(End::Broken(error.kind())),
+                Poll::Ready(Ok(())) => {
+                    if inbox.hand_out(|value| self.take(value, &mut news)).is_err() {
+                        inbox.end = Some(End::Nonsense);
+                    }
+                }
+            }
+        }
+        let end = inbox.end;
+        drop(inbox);
+        for one in news {
+            match one {
+                News::Answer(answered) => answered.to.tell(Ok(answered.said)),
+                News::Push(info) => (self.on_push)(info),
+            }
+        }
+        end
+    }
+
+    /// Takes one value that has come; whoever waited for it is among the news once he has all.
+    fn take(&self, value: Value, news: &mut SmallVec<[News; 2]>) -> Result<(), Nonsense> {
+        let value = match value {
+            // The only kind that somebody waits for.
+            Value::Push { kind: PushKind::Subscribe, data } => Value::Array(data),
+            Value::Push { kind, data } => {
+                news.push(News::Push(PushInfo { kind, data }));
+                return Ok(());
+            }
+            value => value,
+        };
         let mut waiting = self.waiting.lock();
         let first = waiting.front_mut().ok_or(Nonsense)?;
         first.said.push(value);
         first.missing -= 1;
-        if first.missing == 0
-            && let Some(answered) = waiting.pop_front()
-        {
-            drop(waiting);
-            // Nobody waits any more: it took too long.
-            let _ = answered.to.send(Ok(answered.said));
+        if first.missing == 0 {
+            news.extend(waiting.pop_front().map(News::Answer));
         }
         Ok(())
+    }
+}
+
+/// The answer to one command.
+fn only(mut said: Said) -> Result<Value, RedisError> {
+    match said.pop() {
+        Some(Value::ServerError(error)) => Err(error.into()),
+        value => Ok(value.unwrap_or_default()),
     }
 }
 

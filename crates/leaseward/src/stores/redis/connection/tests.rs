@@ -1,12 +1,20 @@
 //! Over a pipe that holds a few bytes, and whose other end says what it is told to.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Wake, Waker},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use super::Connection;
+use super::{Connection, Hear};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(600);
@@ -149,4 +157,131 @@ async fn a_connection_that_is_dropped_is_closed() {
         Ok::<_, io::ErrorKind>(0)
     );
     assert_eq!(*heard.lock(), [], "who ends it needs not be told");
+}
+
+/// Who posts, what he was told, and whether he has gone.
+#[derive(Default)]
+struct Poster(Mutex<Vec<(usize, Result<Value, RedisError>)>>, AtomicBool);
+
+impl Hear for Poster {
+    fn hear(self: Arc<Self>, tag: usize, answer: Result<Value, RedisError>) {
+        self.0.lock().push((tag, answer));
+    }
+
+    fn is_awaited(&self) -> bool {
+        !self.1.load(Ordering::SeqCst)
+    }
+}
+
+/// Counts how often somebody is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn post(pipe: &Pipe, poster: &Arc<Poster>, tag: usize) {
+    let packed = get("a").get_packed_command();
+    pipe.connection.post(&packed, poster.clone(), tag).expect("it is sent");
+}
+
+async fn let_others_run() {
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_reads_until_he_leaves() {
+    let mut pipe = pipe(64, LONG);
+    let (poster, woken) = (Arc::new(Poster::default()), Arc::new(Woken::default()));
+    let waker = Waker::from(woken.clone());
+    let_others_run().await;
+    post(&pipe, &poster, 1);
+    pipe.connection.read(&*poster, &waker);
+    pipe.says(":1\r\n").await;
+    let_others_run().await;
+    assert_eq!((woken.0.load(Ordering::SeqCst), poster.0.lock().len()), (1, 0), "it is his");
+    pipe.connection.read(&*poster, &waker);
+    assert_eq!(*poster.0.lock(), [(1, Ok(Value::Int(1)))]);
+    // He was told of this one, and leaves without it.
+    post(&pipe, &poster, 2);
+    pipe.connection.read(&*poster, &waker);
+    pipe.says(":2\r\n").await;
+    pipe.connection.leave_reading(Some(Waker::noop()));
+    let_others_run().await;
+    assert_eq!(poster.0.lock().len(), 1, "somebody else has left");
+    pipe.connection.leave_reading(Some(&waker));
+    let_others_run().await;
+    assert_eq!(poster.0.lock().len(), 2);
+    post(&pipe, &poster, 3);
+    pipe.says(":3\r\n").await;
+    let_others_run().await;
+    assert_eq!(poster.0.lock().last(), Some(&(3, Ok(Value::Int(3)))));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2, "the last one is none of his");
+}
+
+#[tokio::test]
+async fn a_guest_who_does_not_read_is_in_nobodys_way() {
+    let mut pipe = pipe(64, LONG);
+    let (guest, other) = (Arc::new(Poster::default()), Arc::new(Poster::default()));
+    let_others_run().await;
+    post(&pipe, &guest, 1);
+    pipe.connection.read(&*guest, Waker::noop());
+    post(&pipe, &other, 2);
+    // He comes once more, and finds that he is not alone.
+    pipe.connection.read(&*guest, Waker::noop());
+    pipe.says(":1\r\n:2\r\n").await;
+    let_others_run().await;
+    assert_eq!(*guest.0.lock(), [(1, Ok(Value::Int(1)))]);
+    assert_eq!(*other.0.lock(), [(2, Ok(Value::Int(2)))]);
+    // Somebody else's answer is none of his, though it is the only one.
+    post(&pipe, &other, 3);
+    pipe.connection.read(&*guest, Waker::noop());
+    pipe.says(":3\r\n").await;
+    let_others_run().await;
+    assert_eq!(other.0.lock().last(), Some(&(3, Ok(Value::Int(3)))));
+    post(&pipe, &guest, 4);
+    pipe.connection.read(&*guest, Waker::noop());
+    let waits = pipe.sends("a");
+    let_others_run().await;
+    pipe.says(":4\r\n:5\r\n").await;
+    assert_eq!(waits.await.expect("it ends"), Ok(Value::Int(5)));
+}
+
+#[tokio::test]
+async fn a_guest_reads_beside_those_who_have_gone() {
+    let mut pipe = pipe(64, LONG);
+    let (guest, gone) = (Arc::new(Poster::default()), Arc::new(Poster::default()));
+    let woken = Arc::new(Woken::default());
+    let_others_run().await;
+    post(&pipe, &gone, 1);
+    gone.1.store(true, Ordering::SeqCst);
+    post(&pipe, &guest, 2);
+    pipe.connection.read(&*guest, &Waker::from(woken.clone()));
+    pipe.says(":1\r\n:2\r\n").await;
+    let_others_run().await;
+    assert_eq!((woken.0.load(Ordering::SeqCst), guest.0.lock().len()), (1, 0), "it is his");
+    pipe.connection.read(&*guest, Waker::noop());
+    assert_eq!((gone.0.lock().len(), guest.0.lock().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_end_that_a_guest_finds_is_told_to_all() {
+    let mut pipe = pipe(64, LONG);
+    let poster = Arc::new(Poster::default());
+    post(&pipe, &poster, 1);
+    pipe.connection.read(&*poster, Waker::noop());
+    pipe.server.shutdown().await.expect("it closes");
+    pipe.connection.read(&*poster, Waker::noop());
+    let_others_run().await;
+    let heard = std::mem::take(&mut *poster.0.lock());
+    assert!(matches!(&heard[..], [(1, Err(error))] if error.is_io_error()), "{heard:?}");
+    let packed = get("a").get_packed_command();
+    assert!(pipe.connection.post(&packed, poster, 2).is_err(), "it has ended");
+    let heard = pipe.heard.lock();
+    assert!(matches!(heard[..], [PushInfo { kind: PushKind::Disconnection, .. }]), "{heard:?}");
 }

@@ -12,8 +12,8 @@
 -- an expiry; nothing else. Beside it, only while they are needed:
 --   h:<key>  an exclusive lease: its record, a string; readers and permits: a hash of token -> record. The lock key
 --            then holds the placeholder, for as long as the longest of them lasts.
---   q:<key>  a sorted set, the queue: token -> number of its place
---   p:<key>  a hash: token -> record of its place, and notes about the queue, whose names begin with '!'
+--   q:<key>  a list, the queue: of each place the token, then its record, so that one call takes the next one out
+--   p:<key>  a hash: notes about clients of other libraries, while nobody of ours has an exclusive lease to keep them
 --
 -- Functions are made anew by every call of the script, and each variable of the surroundings that one uses makes that
 -- dearer. So none uses any: what a call knows is in one table, `turn`, which is passed on, and constants, written `@NAME`,

@@ -8,41 +8,37 @@ local function next_key(turn)
   return KEYS[k]
 end
 
--- The number of a new place: later ones are larger. The clock, and one more for each before it in the same call, which
--- took longer than that.
-local function place_number(turn)
-  turn.places = turn.places + 1
-  return turn.text(turn.now + turn.places)
-end
-
--- Takes a place at the end of the queue behind an exclusive lease of ours; says whether it did.
+-- Takes a place at the end of the queue behind an exclusive lease of ours; says whether it did. Not if the first in it has
+-- died.
 local function join(turn, token, ttl, value, key, h, q)
   local call = redis.call
   local values = call('MGET', key, h)
   local letter, delay, owner
   if values[2] then
-    letter, delay, owner = string.match(values[2], '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+    letter, delay, owner = string.match(values[2], '^(%a)%d+ %d+%S* %d+ (%d+) %d+ ([^\n]*)\n')
   end
-  local p = turn.side .. 'p:' .. key
   if not owner or owner ~= values[1] or owner == token then
     return false
   end
-  local left = call('PTTL', key)
-  local ahead = call('ZCARD', q)
-  if left < 0 or call('ZADD', q, 'NX', turn.place_number(turn), token) == 0 then
+  local left, first = call('PTTL', key), call('LINDEX', q, 1)
+  if first then
+    local lasts, seen = string.match(first, '^%a %d+ (%d+) %d+ %d+ %d+ (%d+) ')
+    if seen + math.min(lasts, @HANDED_MAX_MS) * 1000 <= turn.now then
+      return false
+    end
+  end
+  if left < 0 or call('LPOS', q, token) then
     return false
   end
-  local length = tonumber(ttl)
-  local expires = turn.now + (length < @HANDED_MAX_MS and length or @HANDED_MAX_MS) * 1000
+  local now = turn.text(turn.now)
+  local ahead = call('RPUSH', q, token, 'x 0 ' .. ttl .. ' 1 0 ' .. now .. ' ' .. now .. ' ' .. turn.client .. '\n' .. value)
+    / 2 - 1
   if letter == 's' then
     call('SETRANGE', h, 0, 'd')
   end
-  call('HSET', p, token, 'x 0 ' .. ttl .. ' 1 0 ' .. turn.text(turn.now) .. ' ' .. turn.text(expires) .. ' ' .. turn.client
-    .. '\n' .. value)
-  -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
+  -- Whoever waits keeps the queue alive with each refresh; those who come need not all do so.
   if ahead == 0 or turn.now % 8 == 0 then
     call('PEXPIRE', q, @QUEUE_MS)
-    call('PEXPIRE', p, @QUEUE_MS)
   end
   turn.answer(turn, @QUEUED, turn.last_fence(turn), ahead)
   turn.answer(turn, string.sub(owner, 34), 'x', 0, left, letter == 'k' and left or left + delay)
@@ -50,32 +46,25 @@ local function join(turn, token, ttl, value, key, h, q)
 end
 
 -- Gives an exclusive lease to the first in the queue, and tells it; says whether it did. Not if that one is dead or wants
--- something else, or if a client of another library has been seen, who must get its chance.
-local function pass_on(turn, key, h, q, to)
-  local call, handover = redis.call, turn.handover
-  local p = turn.side .. 'p:' .. key
-  local notes = call('HMGET', p, to, '!f')
-  if not notes[1] or handover == 'never' or (notes[2] and handover == 'auto') then
+-- something else.
+local function pass_on(turn, key, h, q, to, place)
+  local call = redis.call
+  local ttl, count, delay, seen, client, value =
+    string.match(place, '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+  if not ttl then
     return false
   end
-  local mode, ttl, count, delay, expires, owner, value =
-    string.match(notes[1], '^(%a) %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
-  if mode ~= 'x' or tonumber(expires) <= turn.now then
+  local given = math.min(ttl, @HANDED_MAX_MS)
+  if seen + given * 1000 <= turn.now then
     return false
   end
-  local waiting = call('ZCARD', q) - 1
-  local given = math.min(tonumber(ttl), @HANDED_MAX_MS)
+  local waiting = call('LLEN', q) / 2 - 1
   local first = turn.reserve(turn, tonumber(count))
   local letter = (waiting > 0 or delay ~= '0') and 'd' or 's'
   call('SET', key, to, 'PX', given)
   call('SET', h, turn.record(turn, letter, ttl, first, count, delay, to, value), 'PX', given + delay)
-  call('ZREM', q, to)
-  if waiting == 0 then
-    call('DEL', p)
-  else
-    call('HDEL', p, to)
-  end
-  call('PUBLISH', 'leaseward:c:' .. owner,
+  call('LPOP', q, 2)
+  call('PUBLISH', 'leaseward:c:' .. client,
     string.format('G %s %s %d -1 %d ', turn.text(first), count, given, waiting) .. to .. '\n' .. key)
   return true
 end
@@ -153,13 +142,13 @@ local function release(turn)
     local letter = values[2] and string.byte(values[2])
     if values[1] == token and (letter == 115 or letter == 100) then
       local q = side .. 'q:' .. key
-      local to = letter == 100 and call('ZRANGE', q, 0, 0)[1]
-      if not to then
+      local to = letter == 100 and call('LRANGE', q, 0, 1)
+      if not to or not to[1] then
         call('DEL', key, h)
         return turn.answer(turn, @RELEASED)
       end
       -- A server without memory to spare refuses, before anything has changed.
-      local ok, passed = pcall(turn.pass_on, turn, key, h, q, to)
+      local ok, passed = pcall(turn.pass_on, turn, key, h, q, to[1], to[2])
       if ok and passed then
         return turn.answer(turn, @RELEASED)
       end

@@ -5,42 +5,104 @@
 --
 -- KEYS       as in the careful script, one lock key for each operation
 -- ARGV[1..4] as in the careful script; leases are handed over, so `never` does not come here
--- ARGV[5]    a|r if it is one ask or one release; '1' if they are many, and no name stands there twice: then operations of
---            one kind are looked at, and freed, all at once, and one that is odd is odd by itself; else '0'
+-- ARGV[5]    a|r if it is one ask or one release; h if it is a release, and behind it an ask that queues for the same name;
+--            '1' if they are many, and no name stands there twice: then operations of one kind are looked at, and freed, all
+--            at once, and one that is odd is odd by itself; else '0'
 -- ARGV[6..]  runs of operations of one kind: a letter, how many, what they have in common, then their tokens
 --            a|q many ttl_ms value count: as in `operations.lua`, with count fences each | n many ttl_ms | r many
+--            None asks who has a place already, or may have one: its client knows, and it is not looked for here.
 --
 -- Answers only what is not plain, in any order: the number of the operation, a code, its fields. Asks whose fences follow
 -- each other are answered together, at the first of them. What is not answered was renewed, with nobody waiting, or
--- released. Where one is answered twice, the later counts.
+-- released. Where one is answered twice, the later counts. Nothing at all if all is plain; and a text, which costs less than
+-- a list, for the most usual: of one ask that was granted its fence; of the ask that queued behind a hand-over the newest
+-- fence, how many are ahead, how long the lease lasts, and whose it is.
 --
 -- Nothing here raises an error, which would leave all operations without an answer: what may fail is tried, and what was
 -- refused before it changed anything is odd.
 local argv, names, try, side = ARGV, KEYS, redis.pcall, ARGV[1]
 -- The clock and the newest fence, once they were read.
 local now, now_text, last
--- What is known of one name without looking: its key, owner, record, the time it has left, and how many wait.
-local known, owner, record, left, waiting
+-- What is known of one name without looking: its key, owner, record, and the time it has left.
+local known, owner, record, left
 
--- One operation by itself, of the most usual: without the functions below, which every call would have to make anew.
-if argv[5] == 'r' then
-  local key = names[2]
+-- The most usual, straight through: without the functions below, which every call would have to make anew.
+if argv[5] == 'r' or argv[5] == 'h' then
+  local key, token = names[2], argv[8]
   local h = side .. 'h:' .. key
   local pair = try('MGET', key, h)
   owner, record = pair[1], pair[2]
-  if owner == argv[8] and record and string.byte(record) == 115 and type(try('DEL', key, h)) == 'number' then
-    return {}
+  local held = owner == token and record and string.byte(record)
+  if held == 115 and not argv[9] and type(try('DEL', key, h)) == 'number' then
+    return
+  end
+  if held == 100 then
+    local time = redis.call('TIME')
+    local q, micros = side .. 'q:' .. key, time[2]
+    micros = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
+    -- A server without memory to spare refuses this, before anything has changed.
+    local before = try('SET', names[1], micros, 'GET')
+    if not before or type(before) == 'string' and #before == #micros and before < micros then
+      local next = try('LPOP', q, '2')
+      local to, place = next and next[1], next and next[2]
+      local ttl, seen, client, value
+      if place then
+        ttl, seen, client, value = string.match(place, '^x 0 (%d+) 1 0 %d+ (%d+) (%S+)\n(.*)$')
+      end
+      local given, length, asker = ttl, tonumber(ttl or 0), argv[14]
+      if length > @HANDED_MAX_MS then
+        given, length = '@HANDED_MAX_MS', @HANDED_MAX_MS
+      end
+      last = tonumber(micros)
+      if ttl and seen + length * 1000 > last then
+        local places = asker and try('RPUSH', q, asker, 'x 0 ' .. argv[11] .. ' ' .. argv[13] .. ' 0 ' .. micros .. ' ' .. micros
+          .. ' ' .. argv[2] .. '\n' .. argv[12])
+        local has_joined, letter, waiting = type(places) == 'number', 'd', nil
+        if has_joined then
+          waiting = places / 2 - 1
+          -- Whoever waits keeps the queue alive with each refresh; those who come need not all do so.
+          if waiting == 0 or last % 8 == 0 then
+            try('PEXPIRE', q, '@QUEUE_MS')
+          end
+        else
+          waiting = try('LLEN', q) / 2
+          letter = waiting == 0 and 's' or 'd'
+        end
+        try('SET', key, to, 'PX', given, 'GET')
+        try('SET', h, letter .. ttl .. ' ' .. micros .. ' 1 0 ' .. micros .. ' ' .. to .. '\n' .. value, 'PX', given, 'GET')
+        try('PUBLISH', 'leaseward:c:' .. client, 'G ' .. micros .. ' 1 ' .. given .. ' -1 ' .. waiting .. ' ' .. to .. '\n' .. key)
+        if has_joined then
+          return micros .. ' ' .. waiting .. ' ' .. given .. ' ' .. string.sub(to, 34)
+        end
+        return asker and { 2, @ODD } or nil
+      end
+      -- There is nobody, or somebody who is dead or wants something else: as before.
+      last = nil
+      if before then
+        try('SET', names[1], before)
+      else
+        try('DEL', names[1])
+      end
+      if place then
+        try('LPUSH', q, place, to)
+        try('PEXPIRE', q, '@QUEUE_MS')
+      end
+    elseif type(before) == 'string' then
+      -- Nearly never: the clock is behind, or this is no fence.
+      try('SET', names[1], before)
+    end
   end
   known = key
 elseif argv[5] == 'a' and argv[10] == '1' and try('EXISTS', names[2], side .. 'h:' .. names[2], side .. 'q:' .. names[2]) == 0 then
   local key, token, ttl, time = names[2], argv[11], argv[8], redis.call('TIME')
-  local micros = string.format('%s%06d', time[1], time[2])
+  local micros = time[2]
+  micros = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
   local before = try('SET', names[1], micros, 'GET')
   if not before or type(before) == 'string' and #before == #micros and before < micros then
     if not try('SET', key, token, 'PX', ttl, 'GET') then
       local h = side .. 'h:' .. key
       if not try('SET', h, 's' .. ttl .. ' ' .. micros .. ' 1 0 ' .. micros .. ' ' .. token .. '\n' .. argv[9], 'PX', ttl, 'GET') then
-        return { 1, @RUN, 1, tonumber(micros) }
+        return micros
       end
       try('DEL', key)
     end
@@ -50,9 +112,10 @@ elseif argv[5] == 'a' and argv[10] == '1' and try('EXISTS', names[2], side .. 'h
   end
 end
 
-local stride, is_distinct, out, n, at, k, number = tonumber(argv[4]), argv[5] ~= '0', {}, 0, 6, 2, 0
--- How many places were given; whether one was odd, and all behind it come later, so that they keep their order.
-local places, is_over = 0, false
+local stride, is_distinct, out, n, at, k, number = tonumber(argv[4]), argv[5] ~= '0' and argv[5] ~= 'h', {}, 0, 6, 2, 0
+-- Whether one was odd, and all behind it come later, so that they keep their order; who has taken a place, and
+-- in which queues the first is alive.
+local is_over, joined = false, {}
 
 -- Microseconds as text, in halves: `head.lua` says why.
 local function text(micros)
@@ -100,10 +163,10 @@ while argv[at] do
     at = at + 3
     if is_distinct and many > 1 then
       keys = {}
-      local m = 0
+      local m, to_h, to_q = 0, side .. 'h:', side .. 'q:'
       for i = k, k + (many - 1) * stride, stride do
         local key = names[i]
-        keys[m + 1], keys[m + 2], keys[m + 3] = key, side .. 'h:' .. key, side .. 'q:' .. key
+        keys[m + 1], keys[m + 2], keys[m + 3] = key, to_h .. key, to_q .. key
         m = m + 3
       end
       first = try('EXISTS', unpack(keys)) == 0 and reserve(many * count)
@@ -111,14 +174,17 @@ while argv[at] do
     if first then
       out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number + 1, @RUN, many, first
       n, k = n + 4, k + many * stride
-      local head, middle, tail, m = 's' .. ttl .. ' ', ' ' .. count .. ' 0 ' .. now_text .. ' ', '\n' .. value, 1
+      -- All have the fence of the first in their records, and two letters for how many are before it in the run: printing
+      -- each fence would be a tenth of all work.
+      local head, middle, tail, m = 's' .. ttl .. ' ' .. text(first), ' ' .. count .. ' 0 ' .. now_text .. ' ', '\n' .. value, 1
+      local high, low, char = 64, 64, string.char
       for i = at, at + many - 1 do
         local token, key = argv[i], keys[m]
         number = number + 1
         -- Asking for the value before, which is none, is cheaper than being answered that it is all right.
         local refused = try('SET', key, token, 'PX', ttl, 'GET')
         if not refused then
-          refused = try('SET', keys[m + 1], head .. text(first) .. middle .. token .. tail, 'PX', ttl, 'GET')
+          refused = try('SET', keys[m + 1], head .. char(high, low) .. middle .. token .. tail, 'PX', ttl, 'GET')
           if refused then
             try('DEL', key)
           end
@@ -127,7 +193,10 @@ while argv[at] do
           out[n + 1], out[n + 2] = number, @ODD
           n = n + 2
         end
-        first, m = first + count, m + 3
+        m, low = m + 3, low + 1
+        if low == 64 + @LETTERS then
+          high, low = high + 1, 64
+        end
       end
       at, many = at + many, 0
     end
@@ -140,7 +209,7 @@ while argv[at] do
         is_free = is_distinct and try('EXISTS', key, h, q) == 0
         if not is_free then
           local pair = try('MGET', key, h)
-          owner, record, waiting = pair[1], pair[2], nil
+          owner, record = pair[1], pair[2]
           if owner and record then
             known, left = key, try('PTTL', key)
           else
@@ -162,7 +231,7 @@ while argv[at] do
         end
       elseif known == key and owner ~= token and type(left) == 'number' and left >= 0 then
         -- Held by one of ours, by all appearances.
-        local held, delay, holder = string.match(record, '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+        local held, delay, holder = string.match(record, '^(%a)%d+ %d+%S* %d+ (%d+) %d+ ([^\n]*)\n')
         if holder == owner and letter == 'a' and held == 's' then
           out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8] =
             number, @BUSY, 0, string.sub(owner, 34), 'x', 0, left, left > 1 and left or 1
@@ -175,28 +244,29 @@ while argv[at] do
             local newest = try('GET', names[1])
             last = type(newest) ~= 'table' and tonumber(newest or 0)
           end
-          waiting = waiting or try('ZCARD', q)
-          -- Refused if it has a place already.
-          if last and try('ZADD', q, 'NX', text(now + places + 1), token) == 1 then
-            places = places + 1
-            local length, p = tonumber(ttl), side .. 'p:' .. key
-            if length > @HANDED_MAX_MS then
-              length = @HANDED_MAX_MS
+          if joined[q] == nil then
+            -- The careful script drops those in front who have died.
+            local first, lasts, seen = try('LINDEX', q, '1'), nil, nil
+            if type(first) == 'string' then
+              lasts, seen = string.match(first, '^%a %d+ (%d+) %d+ %d+ %d+ (%d+) ')
             end
+            joined[q] = not first or seen and seen + math.min(lasts, @HANDED_MAX_MS) * 1000 > now
+          end
+          local length = last and joined[q] and not joined[token] and try('RPUSH', q, token, 'x 0 ' .. ttl .. ' ' .. count .. ' 0 '
+            .. now_text .. ' ' .. now_text .. ' ' .. argv[2] .. '\n' .. value)
+          if type(length) == 'number' then
+            joined[token] = true
             if held == 's' then
               try('SETRANGE', h, '0', 'd')
               record = 'd' .. string.sub(record, 2)
             end
-            try('HSET', p, token, 'x 0 ' .. ttl .. ' ' .. count .. ' 0 ' .. now_text .. ' ' .. text(now + length * 1000) .. ' '
-              .. argv[2] .. '\n' .. value)
-            -- Whoever waits keeps the keys alive with each refresh; those who come need not all do so.
-            if waiting == 0 or now % 8 == 0 then
+            -- Whoever waits keeps the queue alive with each refresh; those who come need not all do so.
+            if length == 2 or now % 8 == 0 then
               try('PEXPIRE', q, '@QUEUE_MS')
-              try('PEXPIRE', p, '@QUEUE_MS')
             end
             out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8], out[n + 9] =
-              number, @QUEUED, last, waiting, string.sub(owner, 34), 'x', 0, left, held == 'k' and left or left + delay
-            n, waiting, is_odd = n + 9, waiting + 1, false
+              number, @QUEUED, last, length / 2 - 1, string.sub(owner, 34), 'x', 0, left, held == 'k' and left or left + delay
+            n, is_odd = n + 9, false
           end
         end
       end
@@ -215,26 +285,34 @@ while argv[at] do
     end
     if is_distinct and many > 1 then
       keys, gone, g = {}, {}, 0
-      local m = 0
+      local m, to_h = 0, side .. 'h:'
       for i = k, k + (many - 1) * stride, stride do
         local key = names[i]
-        keys[m + 1], keys[m + 2] = key, side .. 'h:' .. key
+        keys[m + 1], keys[m + 2] = key, to_h .. key
         m = m + 2
       end
       values = try('MGET', unpack(keys))
+      local i, byte = 0, string.byte
+      while not ttl and i < many and values[i * 2 + 1] == argv[at + i] and byte(values[i * 2 + 2] or '') == 115 do
+        i = i + 1
+      end
+      if i == many and type(try('DEL', unpack(keys))) == 'number' then
+        -- Nothing is unusual about any of them.
+        at, k, number, many = at + many, k + many * stride, number + many, 0
+      end
     end
     for i = 1, many do
       local key, token, h, is_odd = names[k], argv[at], nil, true
       k, at, number = k + stride, at + 1, number + 1
       if values then
-        h, owner, record, waiting = keys[i * 2], values[i * 2 - 1], values[i * 2], nil
+        h, owner, record = keys[i * 2], values[i * 2 - 1], values[i * 2]
       elseif is_over then
         owner = nil
       else
         h = side .. 'h:' .. key
         if known ~= key then
           local pair = try('MGET', key, h)
-          owner, record, waiting = pair[1], pair[2], nil
+          owner, record = pair[1], pair[2]
         end
       end
       known = nil
@@ -249,7 +327,7 @@ while argv[at] do
           local held, q, to = string.byte(record), nil, nil
           if held == 100 then
             q = side .. 'q:' .. key
-            to = try('ZRANGE', q, '0', '0')
+            to = try('LRANGE', q, '0', '1')
             if not to[1] and not to.err then
               held = 115
             end
@@ -262,38 +340,28 @@ while argv[at] do
               is_odd = type(try('DEL', key, h)) == 'table'
             end
           elseif held == 100 and to[1] then
-            -- To the first in the queue, unless that one is dead or wants something else, or a client of another library has
-            -- been seen, who must get its chance.
-            local p = side .. 'p:' .. key
-            local notes = try('HMGET', p, to[1], '!f')
-            local mode, given, count, delay, expires, client, value, first
-            if notes[1] and not (notes[2] and argv[3] == 'auto') then
-              mode, given, count, delay, expires, client, value =
-                string.match(notes[1], '^(%a) %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
-            end
-            if mode == 'x' then
+            -- To the first in the queue, unless that one is dead or wants something else.
+            local given, count, delay, seen, client, value =
+              string.match(to[2], '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+            local first, start
+            if given then
               if not now then
                 read_clock()
               end
-              first = tonumber(expires) > now and reserve(tonumber(count))
-            end
-            if first then
-              waiting = (waiting or try('ZCARD', q)) - 1
-              local fence, start = text(first), ((waiting > 0 or delay ~= '0') and 'd' or 's') .. given
-              left = tonumber(given)
+              start, left = given, tonumber(given)
               if left > @HANDED_MAX_MS then
                 left, given = @HANDED_MAX_MS, '@HANDED_MAX_MS'
               end
+              first = seen + left * 1000 > now and reserve(tonumber(count))
+            end
+            if first then
+              local waiting, fence = try('LLEN', q) / 2 - 1, text(first)
+              start = ((waiting > 0 or delay ~= '0') and 'd' or 's') .. start
               known, owner = key, to[1]
               record = start .. ' ' .. fence .. ' ' .. count .. ' ' .. delay .. ' ' .. now_text .. ' ' .. owner .. '\n' .. value
               try('SET', key, owner, 'PX', given, 'GET')
               try('SET', h, record, 'PX', delay == '0' and given or given + delay, 'GET')
-              try('ZREM', q, owner)
-              if waiting == 0 then
-                try('DEL', p)
-              else
-                try('HDEL', p, owner)
-              end
+              try('LPOP', q, '2')
               try('PUBLISH', 'leaseward:c:' .. client,
                 'G ' .. fence .. ' ' .. count .. ' ' .. given .. ' -1 ' .. waiting .. ' ' .. owner .. '\n' .. key)
               is_odd = false
@@ -315,4 +383,4 @@ while argv[at] do
     end
   end
 end
-return out
+return n > 0 and out or nil

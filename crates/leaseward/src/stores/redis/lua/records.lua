@@ -7,8 +7,13 @@ local function records(turn)
   -- last left free for them. So neither renewing nor releasing such a lease takes the short way.
   function records.read_exclusive(text)
     local seen, open, rest = string.match(text, '^f(%d+) (%d+) (.*)$')
-    local letter, ttl, first, count, delay, since, token, value =
-      string.match(rest or text, '^(%a)(%d+) (%d+) (%d+) (%d+) (%d+) ([^\n]*)\n(.*)$')
+    local letter, ttl, first, before, count, delay, since, token, value =
+      string.match(rest or text, '^(%a)(%d+) (%d+)(%S*) (%d+) (%d+) (%d+) ([^\n]*)\n(.*)$')
+    if before ~= '' then
+      -- One of a run: its fence is that of the first, and the fences of so many before it. `plain.lua` says why.
+      local high, low = string.byte(before, 1, 2)
+      first = first + ((high - 64) * @LETTERS + low - 64) * count
+    end
     return {
       strangers = seen and { seen = tonumber(seen), open = tonumber(open) } or false,
       token = token, mode = 'x', cap = 0, slot = -1, letter = letter == 'd' and 's' or letter,
@@ -47,11 +52,12 @@ local function records(turn)
   end
 
   function records.read_place(token, text)
-    local mode, cap, ttl, count, delay, since, expires, owner, value =
+    local mode, cap, ttl, count, delay, since, seen, client, value =
       string.match(text, '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)\n(.*)$')
     return {
       token = token, mode = mode, cap = tonumber(cap), ttl = tonumber(ttl), count = tonumber(count),
-      delay = tonumber(delay), since = tonumber(since), expires = tonumber(expires), client = owner, value = value,
+      delay = tonumber(delay), since = since, expires = seen + math.min(ttl, @HANDED_MAX_MS) * 1000, client = client,
+      value = value,
     }
   end
 

@@ -113,7 +113,7 @@ local function library(turn)
   end
 
   function lib.waiters(room)
-    return call('ZCARD', room.q)
+    return call('LLEN', room.q) / 2
   end
 
   function lib.find(room, token)
@@ -202,6 +202,10 @@ local function library(turn)
     }
     room.holds[#room.holds + 1] = hold
     if hold.mode == 'x' then
+      if room.strangers then
+        -- What is known of them is in its record from now on.
+        call('DEL', room.p)
+      end
       call('SET', room.key, hold.token, 'PX', ttl)
       call('SET', room.h, write_exclusive(room, hold), 'PX', ttl + hold.delay)
     else
@@ -211,32 +215,46 @@ local function library(turn)
     return hold
   end
 
-  function lib.drop_place(room, token)
-    local was_there = call('ZREM', room.q, token) == 1
-    if was_there and call('EXISTS', room.q) == 0 then
+  local function drop_first(room)
+    call('LPOP', room.q, 2)
+    if call('EXISTS', room.q) == 0 then
       call('DEL', room.p)
-    elseif was_there then
-      call('HDEL', room.p, token)
     end
-    return was_there
   end
 
+  function lib.drop_place(room, token)
+    local at = call('LPOS', room.q, token)
+    if not at then
+      return false
+    end
+    if at > 0 then
+      -- No other place has an empty text.
+      call('LSET', room.q, at, '')
+      call('LSET', room.q, at + 1, '')
+      call('LREM', room.q, 2, '')
+    else
+      drop_first(room)
+    end
+    return true
+  end
+
+  -- A place, and at which number of the list it stands.
   function lib.place(room, token)
-    local rank = call('ZRANK', room.q, token)
-    local text = rank and call('HGET', room.p, token)
-    if text then
-      return read_place(token, text), rank
+    local at = call('LPOS', room.q, token)
+    if at then
+      return read_place(token, call('LINDEX', room.q, at + 1)), at
     end
   end
 
   -- Keeps a place, or takes one at the end of the queue.
-  function lib.keep_place(room, ask, since)
-    if not since then
-      call('ZADD', room.q, turn.place_number(turn), ask.token)
-      since = now
+  function lib.keep_place(room, ask, place, at)
+    local record = format('%s %d %d %d %d %s %s %s\n', ask.mode, ask.cap, ask.ttl, ask.count, ask.delay,
+      place and place.since or text(now), text(now), client) .. ask.value
+    if place then
+      call('LSET', room.q, at + 1, record)
+    else
+      call('RPUSH', room.q, ask.token, record)
     end
-    call('HSET', room.p, ask.token, format('%s %d %d %d %d %s %s %s\n', ask.mode, ask.cap, ask.ttl, ask.count, ask.delay,
-      text(since), text(now + handed(ask.ttl) * 1000), client) .. ask.value)
     local hold = room.holds[1]
     if hold and hold.is_plain then
       call('SETRANGE', room.h, 0, 'd')
@@ -254,16 +272,15 @@ local function library(turn)
   -- The first in the queue who is alive; drops dead ones before.
   local function front(room)
     while true do
-      local token = call('ZRANGE', room.q, 0, 0)[1]
-      if not token then
+      local first = call('LRANGE', room.q, 0, 1)
+      if not first[1] then
         return
       end
-      local text = call('HGET', room.p, token)
-      local place = text and read_place(token, text)
-      if place and place.expires > now then
+      local place = read_place(first[1], first[2])
+      if place.expires > now then
         return place
       end
-      lib.drop_place(room, token)
+      drop_first(room)
     end
   end
 
@@ -297,7 +314,7 @@ local function library(turn)
         return
       end
       local hold = lib.grant(room, place, handed(place.ttl))
-      lib.drop_place(room, place.token)
+      drop_first(room)
       push(place.client, format('G %s %d %d %d %d ', text(hold.first), hold.count, handed(place.ttl), hold.slot,
         lib.waiters(room)) .. place.token .. '\n' .. room.key)
     end

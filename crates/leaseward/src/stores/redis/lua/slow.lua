@@ -29,10 +29,10 @@ local function slow_operations(turn)
       end
     end
     local fence = turn.last_fence(turn)
-    local place, ahead = l.place(room, ask.token)
+    local place, at = l.place(room, ask.token)
     if place then
-      l.keep_place(room, ask, place.since)
-      return l.standing(room, @QUEUED, ahead, fence)
+      l.keep_place(room, ask, place, at)
+      return l.standing(room, @QUEUED, at / 2, fence)
     end
     local waiting = l.waiters(room)
     if waiting == 0 and not room.open and l.admits(room, ask.mode, ask.cap) then
@@ -155,13 +155,12 @@ local function slow_operations(turn)
     answer(@NOT_YOURS, @NOT_OURS)
   end
 
-  -- Nobody reads through more, and Lua cannot pass on many more at once.
+  -- Nobody reads through more.
   local SHOWN_MAX = 1000
 
-  -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the
-  -- queue with its records.
+  -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the queue.
   local function show(key)
-    local h, q, p = side .. 'h:' .. key, side .. 'q:' .. key, side .. 'p:' .. key
+    local h, q = side .. 'h:' .. key, side .. 'q:' .. key
     local kind = call('TYPE', key).ok
     local beside = call('TYPE', h).ok
     local value = kind == 'string' and call('GET', key) or ''
@@ -176,11 +175,9 @@ local function slow_operations(turn)
       local record = call('GET', h)
       records = { '', string.match(record, '^f%d+ %d+ (.*)$') or record }
     end
-    local places = call('ZRANGE', q, 0, SHOWN_MAX - 1)
-    local texts = #places > 0 and call('HMGET', p, unpack(places)) or {}
     answer(@DONE)
     answer(now, kind, call('PTTL', key), value == @PLACEHOLDER and '' or value, owner)
-    answer(records, places, texts)
+    answer(records, call('LRANGE', q, 0, 2 * SHOWN_MAX - 1))
   end
 
   -- Read without changing anything, so that a look never hands a lease over.

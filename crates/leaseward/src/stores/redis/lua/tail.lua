@@ -4,10 +4,10 @@ local out = {}
 local turn = {
   now = tonumber(time[1]) * 1000000 + tonumber(time[2]), now_text = false,
   side = ARGV[1], client = ARGV[2], handover = ARGV[3], stride = tonumber(ARGV[4]),
-  at = 5, k = 2, out = out, n = 0, places = 0,
+  at = 5, k = 2, out = out, n = 0,
   last = false, is_written = false, is_ahead = false, left_behind = false, ops = false,
   answer = answer, text = text, last_fence = last_fence, reserve = reserve, record = record, next_key = next_key,
-  place_number = place_number, join = join, pass_on = pass_on, records = records, library = library, slow_operations = slow_operations, slow = slow,
+  join = join, pass_on = pass_on, records = records, library = library, slow_operations = slow_operations, slow = slow,
 }
 
 local count = #ARGV

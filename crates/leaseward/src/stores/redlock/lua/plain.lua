@@ -7,8 +7,9 @@
 -- ARGV[1]    as in the careful script, as a text of 16 digits
 -- ARGV[2..]  a token ttl_ms first last forget_ms value | n token ttl_ms | r token | u token first
 local call, try, at = redis.call, redis.pcall, 2
--- The first answer is the clock, if it was read.
-local out, n, now, floor = { 0 }, 1, nil, nil
+-- The first answer is the clock, if it was read. Without it, and without fields, answers are told as one text, a byte for
+-- each: for a list the server needs a buffer of its own.
+local out, n, now, floor, is_terse = { 0 }, 1, nil, nil, true
 for k = 1, #KEYS do
   local key, letter, token = KEYS[k], ARGV[at], ARGV[at + 1]
   local b = 'leaseward:b:' .. key
@@ -24,7 +25,7 @@ for k = 1, #KEYS do
         if not now then
           local time = call('TIME')
           now = time[1] * 1000000 + time[2]
-          out[1] = now
+          out[1], is_terse = now, false
           floor = tonumber(ARGV[1])
           if floor < now - @ALLOWANCE_MS * 1000 then
             floor = now - @ALLOWANCE_MS * 1000
@@ -49,6 +50,7 @@ for k = 1, #KEYS do
           local ms, delay = string.match(old, '^ (%d+) (%d+)', 50)
           call('SET', b, old, 'PXAT', string.sub(old, 1, 13) + 1 + ms + delay + @ALLOWANCE_MS)
           if string.byte(old, 17) == 115 then
+            is_terse = false
             out[n], out[n + 1] = @LOW, math.max(tonumber(string.sub(old, 1, 16)), tonumber(ARGV[1]))
             n = n + 1
           end
@@ -58,6 +60,7 @@ for k = 1, #KEYS do
       local owner = not taken and try('GET', key)
       n = n + 1
       if type(owner) == 'string' and owner ~= token and owner ~= @PLACEHOLDER then
+        is_terse = false
         out[n], out[n + 1], out[n + 2] = @HELD, owner, call('PTTL', key)
         n = n + 2
       else
@@ -100,5 +103,8 @@ for k = 1, #KEYS do
       out[n] = @DONE
     end
   end
+end
+if is_terse then
+  return string.char(unpack(out, 2, n))
 end
 return out

@@ -248,3 +248,27 @@ fn a_broken_lease_is_told_as_such() {
     let verdict = Quorum::of(3).renewed(&votes);
     assert!(matches!(verdict, Some(Kept::NotYours(LostReason::Broken))), "{verdict:?}");
 }
+
+#[test]
+fn fewer_than_the_decisive_votes_decide_nothing() {
+    for nodes in 1..=5 {
+        let quorum = Quorum::of(nodes);
+        each(quorum.decisive() - 1, &on_ask(), |votes| {
+            assert!(quorum.asked(votes).is_none(), "{nodes} nodes, {votes:?}");
+        });
+        each(quorum.decisive() - 1, &on_lease(Vote::Renewed), |votes| {
+            assert!(quorum.renewed(votes).is_none(), "{nodes} nodes, {votes:?}");
+        });
+        each(quorum.decisive() - 1, &on_lease(Vote::Released), |votes| {
+            assert!(quorum.released(votes).is_none(), "{nodes} nodes, {votes:?}");
+        });
+        let mut decided = 0;
+        each(quorum.decisive(), &on_ask(), |votes| {
+            decided += usize::from(quorum.asked(votes).is_some());
+        });
+        each(quorum.decisive(), &on_lease(Vote::Renewed), |votes| {
+            decided += usize::from(quorum.renewed(votes).is_some());
+        });
+        assert!(decided > 0, "{nodes} nodes");
+    }
+}
