@@ -1,12 +1,12 @@
 //! PostgreSQL with `tokio-postgres`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use leaseward::optimistic::{
     Conflict, Failure, Retry, SaveError, Versioned, Why, Work,
     postgres::{Change, Prepared, load, save, save_many, transact},
 };
-use tokio::sync::Mutex;
+use tokio::sync::{Barrier, Mutex, Notify};
 use tokio_postgres::{Client, Error, GenericClient};
 
 use crate::help::{COUNTERS, connect, count, database, version};
@@ -150,24 +150,30 @@ async fn a_serialization_failure_is_tried_again() {
 async fn a_deadlock_is_tried_again() {
     let (url, client) = database("opt_dead").await;
     let both = [connect(&url).await, connect(&url).await];
-    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let meeting = Arc::new((Barrier::new(2), Notify::new()));
     let mut running = Vec::new();
     for (mut own, order) in both.into_iter().zip([[1_i64, 2], [2, 1]]) {
-        let barrier = barrier.clone();
+        let meeting = meeting.clone();
         running.push(tokio::spawn(async move {
-            let barrier = &barrier;
-            transact(&mut own, &Retry::new(), |tx, this| {
+            let (have_one_each, is_through) = &*meeting;
+            let tries = transact(&mut own, &Retry::new(), |tx, this| {
                 Work::new(async move {
                     let add = "UPDATE counters SET count = count + 1 WHERE id = $1";
+                    // Else it may lock its first row before the other has it, and refuse that one in turn.
+                    if this.number() == 2 {
+                        is_through.notified().await;
+                    }
                     tx.execute(add, &[&order[0]]).await?;
                     if this.number() == 1 {
-                        barrier.wait().await;
+                        have_one_each.wait().await;
                     }
                     tx.execute(add, &[&order[1]]).await?;
                     Ok(this.number())
                 })
             })
-            .await
+            .await;
+            is_through.notify_one();
+            tries
         }));
     }
     let mut tries = Vec::new();
