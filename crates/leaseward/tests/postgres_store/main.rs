@@ -15,6 +15,7 @@ mod forgetting;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;
+mod lasting;
 mod lone;
 mod lone_ask;
 mod named;

@@ -11,7 +11,6 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Waker,
     time::{Duration, Instant},
 };
 
@@ -21,7 +20,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
     config::Address,
-    connection::{Connection, Hear},
+    connection::Connection,
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
@@ -96,7 +95,7 @@ struct Lost {
 /// A connection that works, as far as is known.
 #[derive(Debug)]
 pub(in crate::stores) struct Link {
-    connection: Connection,
+    pub(in crate::stores) connection: Connection,
     pub(in crate::stores) address: Address,
     pub(in crate::stores) sender: Sender,
     pub(in crate::stores) probe: Probe,
@@ -121,26 +120,6 @@ impl Link {
         pipeline: &Pipeline,
     ) -> Result<Vec<Value>, RedisError> {
         self.connection.pipeline(pipeline).await
-    }
-
-    /// Sends one command before it returns; the answer is told to somebody.
-    pub(in crate::stores) fn post(
-        &self,
-        command: &[u8],
-        to: Arc<dyn Hear>,
-        tag: usize,
-    ) -> Result<(), RedisError> {
-        self.connection.post(command, to, tag)
-    }
-
-    /// Reads what has come, for whoever it is, and wakes when there is more, unless somebody else waits too.
-    pub(in crate::stores) fn read(&self, whose: &dyn Hear, waker: &Waker) {
-        self.connection.read(whose, waker);
-    }
-
-    /// Leaves reading to the connection itself, unless somebody else than this one reads.
-    pub(in crate::stores) fn leave_reading(&self, waker: Option<&Waker>) {
-        self.connection.leave_reading(waker);
     }
 }
 

@@ -90,7 +90,7 @@ impl Hearing {
     }
 
     fn post(self: &Arc<Self>, at: usize, link: &Link, packed: &[u8]) {
-        if let Err(failure) = link.post(packed, self.clone(), at) {
+        if let Err(failure) = link.connection.post(packed, self.clone(), at) {
             self.clone().hear(at, Err(failure));
         }
     }
@@ -150,7 +150,7 @@ impl Hearing {
         }
         // Whoever reads may be somebody who does not look after it.
         for link in asked.iter().filter_map(|asked| asked.link.upgrade()) {
-            link.leave_reading(None);
+            link.connection.leave_reading(None);
         }
         if now < dead {
             return Some(dead);
@@ -236,7 +236,7 @@ impl Listener {
             (state.enough, state.waker) = (enough, None);
         }
         for link in &self.links {
-            link.read(&*self.hearing, cx.waker());
+            link.connection.read(&*self.hearing, cx.waker());
         }
         let mut state = self.hearing.state.lock();
         if state.is_enough() {
@@ -250,7 +250,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(waker) = &self.waker {
-            self.links.iter().for_each(|link| link.leave_reading(Some(waker)));
+            self.links.iter().for_each(|link| link.connection.leave_reading(Some(waker)));
         }
         if self.hearing.state.lock().late.is_none() {
             self.hearing.hear_late(Vec::new());
