@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leaseward::{
-    LostReason, Mode,
-    store::{Ask, IfBusy, Operation, Reply, Store},
+    ErrorKind, LostReason, Mode,
+    store::{Ask, IfBusy, Operation, Query, Reply, Store},
 };
 use leaseward_testkit::{Cluster, RedisServer, Skew};
 
@@ -12,7 +12,7 @@ use crate::{
     help::{
         LONG, Monitor, ask, granted, keys, listen, one, open, queueing, releasing, renewing, taking,
     },
-    names::token,
+    names::{name, token},
 };
 
 const FENCE: &str = "leaseward:fence";
@@ -125,6 +125,27 @@ async fn a_late_release_frees_nobody_elses_lock() {
     let late = one(&*store, renewing("a", 1)).await;
     assert!(matches!(late, Ok(Reply::NotYours(LostReason::NotOurs))), "{late:?}");
     assert_eq!(server.cli(&["get", "lock:a"]), token(2).reveal());
+}
+
+/// Where one of our keys should be is something else: that name is refused and named, and no other is in its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_side_key_of_another_type_is_named_and_left_alone() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    server.cli(&["zadd", "leaseward:q:lock:b", "1", "x"]);
+    for unreadable in [taking("b", 1), queueing("b", 2)] {
+        let answers = store.submit(vec![taking("a", 1), unreadable, taking("c", 1)]).await;
+        let [Ok(Reply::Granted(_)), Err(error), Ok(Reply::Granted(_))] = &answers[..] else {
+            panic!("nobody can know whether it is free: {answers:?}")
+        };
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    }
+    let error = store.inspect(Query::all()).await.expect_err("one cannot be read");
+    assert!(error.message().starts_with("`b` cannot be read"), "{error}");
+    let lone = store.inspect(Query::Name(name("a"))).await.expect("it can be read");
+    assert_eq!(lone[0].holders.len(), 1);
+    assert_eq!(server.cli(&["zcard", "leaseward:q:lock:b"]), "1", "it is not ours");
+    assert_eq!(server.cli(&["exists", "lock:b"]), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use futures_util::future::join;
-use redis::{Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use rustls::ClientConfig;
 
 use super::{
@@ -67,7 +67,8 @@ impl Dialler {
         self.dial_and_send(address, on_push, nothing).await.map(|(connection, _)| connection)
     }
 
-    /// Connects, and sends commands right behind what lets us in, without waiting for that. Answers to them too.
+    /// Connects, and sends commands right behind what lets us in; where there is nobody else we could be taken for,
+    /// without waiting for that. Answers to them too.
     pub(in crate::stores) async fn dial_and_send(
         &self,
         address: &Address,
@@ -77,42 +78,54 @@ impl Dialler {
         let at = address.to_string();
         let failed = |error: RedisError| error::of_connecting(&error, &at);
         let reach = async {
-            let stream = connect(address, self.tls.as_ref()).await?;
+            let stream = connect(address, self.tls.as_ref()).await;
+            let stream = stream.map_err(|error| failed(error.into()))?;
             let connection = Connection::new(stream, self.timeout, on_push);
-            // Two pieces: whom a server does not know it cuts off once he sends much, and then what it said before counts.
-            let (greeting, answers) =
-                join(connection.pipeline(&self.greeting()), connection.pipeline(&commands)).await;
-            Ok::<_, RedisError>((connection, greeting?, answers))
+            let hello = async {
+                let answer = connection.command(&self.hello()).await;
+                answer.map_err(|refusal| error::of_hello(&refusal, &at))
+            };
+            let rest =
+                async { join(self.settle(&connection, &at), connection.pipeline(&commands)).await };
+            let (settled, answers) = if self.credentials.password.is_some() {
+                // To a server that does not take it we are the default user, who may be allowed everything.
+                hello.await?;
+                rest.await
+            } else {
+                // In pieces: whom a server does not know it cuts off once he sends much, and then what it said before
+                // counts.
+                let (hello, rest) = join(hello, rest).await;
+                hello?;
+                rest
+            };
+            settled?;
+            Ok((connection, answers.map_err(failed)?))
         };
-        let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        let reached = tokio::time::timeout(self.timeout, reach).await.unwrap_or_else(late);
-        let (connection, greeting, answers) = reached.map_err(failed)?;
-        self.check(greeting, &at)?;
-        Ok((connection, answers.map_err(failed)?))
+        let late = |_| Err(failed(io::Error::from(io::ErrorKind::TimedOut).into()));
+        tokio::time::timeout(self.timeout, reach).await.unwrap_or_else(late)
     }
 
-    /// Who we are, and which database. What it is called is for people who look.
-    fn greeting(&self) -> Pipeline {
-        let mut greeting = redis::pipe();
-        let hello = greeting.cmd("HELLO").arg(3);
+    /// Who we are.
+    fn hello(&self) -> Cmd {
+        let mut hello = redis::cmd("HELLO");
+        hello.arg(3);
         if let Some(password) = &self.credentials.password {
             let user = self.credentials.user.as_deref().unwrap_or("default");
             hello.arg("AUTH").arg(user).arg(password);
         }
-        greeting.cmd("SELECT").arg(self.db);
-        greeting.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("leaseward");
-        greeting.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
-        greeting
+        hello
     }
 
-    /// Whether we were let in. Servers before 7.2 do not want to know what a client is called.
-    fn check(&self, greeting: Vec<Value>, at: &str) -> Result<(), Error> {
-        let mut answers = greeting.into_iter();
-        if let Some(Value::ServerError(refusal)) = answers.next() {
-            return Err(error::of_hello(&refusal.into(), at));
-        }
-        match answers.next() {
-            // A Sentinel has no databases.
+    /// Which database, and what we are, for people who look. Servers before 7.2 do not want to know that, and a Sentinel
+    /// has no databases.
+    async fn settle(&self, connection: &Connection, at: &str) -> Result<(), Error> {
+        let mut settle = redis::pipe();
+        settle.cmd("SELECT").arg(self.db);
+        settle.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("leaseward");
+        settle.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
+        let answers = connection.pipeline(&settle).await;
+        let answers = answers.map_err(|error| error::of_connecting(&error, at))?;
+        match answers.into_iter().next() {
             Some(Value::ServerError(refusal)) if self.db != 0 => {
                 Err(error::of_database(&refusal.into(), at, self.db))
             }

@@ -83,7 +83,8 @@ impl Client {
             }
             let mut answers = Answers::new(self.call(slot, &call).await?)?;
             for name in names {
-                let view = room(&mut answers, name, Ended::Hide)?;
+                let view = room(&mut answers, name, Ended::Hide);
+                let view = view.map_err(|error| about(name, &error))?;
                 if !view.holders.is_empty() || !view.waiters.is_empty() {
                     views.push(view);
                 }
@@ -163,6 +164,15 @@ pub(in crate::stores) fn glob(text: &str) -> String {
         pattern.push(c);
     }
     pattern
+}
+
+/// Says which of many names cannot be read: a list without it would pass it off as free.
+fn about(name: &Name, error: &Error) -> Error {
+    let named = Error::new(error.kind(), format!("`{name}` cannot be read: {}", error.message()));
+    match error.hint_text() {
+        Some(hint) => named.hint(hint),
+        None => named,
+    }
 }
 
 fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Error> {
