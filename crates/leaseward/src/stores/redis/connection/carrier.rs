@@ -11,12 +11,12 @@ pub(super) async fn carry(shared: Arc<Shared>) {
     let mut ended = Ended { shared: &shared, why: End::Broken(io::ErrorKind::BrokenPipe) };
     ended.why = poll_fn(|cx| {
         shared.ready.carrier.register(cx.waker());
-        if let Err(error) = shared.poll_flush(cx) {
-            return Poll::Ready(End::Broken(error.kind()));
-        }
-        match shared.read() {
-            Some(end) => Poll::Ready(end),
-            None => Poll::Pending,
+        let flushed = shared.poll_flush(cx);
+        // Whoever closes a connection may have said why before.
+        match (shared.read(), flushed) {
+            (Some(end), _) => Poll::Ready(end),
+            (None, Err(error)) => Poll::Ready(End::Broken(error.kind())),
+            (None, Ok(())) => Poll::Pending,
         }
     })
     .await;

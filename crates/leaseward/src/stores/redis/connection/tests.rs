@@ -270,6 +270,25 @@ async fn a_guest_reads_beside_those_who_have_gone() {
 }
 
 #[tokio::test]
+async fn what_was_said_before_the_end_counts() {
+    let mut pipe = pipe(64, LONG);
+    let first = pipe.sends("a");
+    pipe.reads("a").await;
+    pipe.says("-ERR go away\r\n").await;
+    let Pipe { connection, server, .. } = pipe;
+    drop(server);
+    // Nobody has read that yet when this cannot be sent.
+    let poster = Arc::new(Poster::default());
+    let packed = get("b").get_packed_command();
+    connection.post(&packed, poster.clone(), 2).expect("it is not known yet");
+    let refused = first.await.expect("it ends").expect_err("refused");
+    assert_eq!(refused.detail(), Some("go away"), "{refused}");
+    let_others_run().await;
+    let heard = std::mem::take(&mut *poster.0.lock());
+    assert!(matches!(&heard[..], [(2, Err(error))] if error.is_io_error()), "{heard:?}");
+}
+
+#[tokio::test]
 async fn the_end_that_a_guest_finds_is_told_to_all() {
     let mut pipe = pipe(64, LONG);
     let poster = Arc::new(Poster::default());
