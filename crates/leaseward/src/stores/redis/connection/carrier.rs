@@ -1,22 +1,36 @@
 //! The task that reads what nobody else does.
 
-use std::{future::poll_fn, io, sync::Arc, task::Poll};
+use std::{
+    future::{Future as _, poll_fn},
+    io,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use redis::{PushInfo, PushKind};
 
 use super::{End, Shared};
 
+/// How long a connection that takes no more requests is read yet: whoever closed it may have said why before. As a rule
+/// its other half ends at once.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// Reads until the connection ends.
 pub(super) async fn carry(shared: Arc<Shared>) {
     let mut ended = Ended { shared: &shared, why: End::Broken(io::ErrorKind::BrokenPipe) };
+    let mut broken = None;
     ended.why = poll_fn(|cx| {
         shared.ready.carrier.register(cx.waker());
-        let flushed = shared.poll_flush(cx);
-        // Whoever closes a connection may have said why before.
-        match (shared.read(), flushed) {
+        if broken.is_none()
+            && let Err(error) = shared.poll_flush(cx)
+        {
+            broken = Some((error.kind(), Box::pin(tokio::time::sleep(LAST_WORDS))));
+        }
+        match (shared.read(), &mut broken) {
             (Some(end), _) => Poll::Ready(end),
-            (None, Err(error)) => Poll::Ready(End::Broken(error.kind())),
-            (None, Ok(())) => Poll::Pending,
+            (None, Some((kind, over))) => over.as_mut().poll(cx).map(|()| End::Broken(*kind)),
+            (None, None) => Poll::Pending,
         }
     })
     .await;
