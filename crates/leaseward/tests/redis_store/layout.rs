@@ -100,8 +100,13 @@ async fn every_key_but_the_fence_counter_ends_by_itself() {
     let Operation::Release(release) = releasing("e", 1) else { unreachable!() };
     let keeping = Operation::Release(leaseward::store::Release { keep: kept, ..release });
     all(&*store, [taking("e", 1), keeping]).await;
+    // Behind a client of another library.
+    server.cli(&["set", "lock:f", "stranger", "px", "3600000"]);
+    all(&*store, [queueing("f", 1)]).await;
     let stand = keys(&server);
-    assert!(stand.len() > 14, "{stand:?}");
+    let kinds = ["lock:", "leaseward:h:", "leaseward:q:", "leaseward:p:"];
+    let count = |kind: &&str| stand.iter().filter(|key| key.starts_with(*kind)).count();
+    assert_eq!(kinds.iter().map(count).collect::<Vec<_>>(), [6, 5, 5, 1], "{stand:?}");
     for key in stand {
         let left: i64 = server.cli(&["pttl", &key]).parse().expect("a number");
         assert_eq!(left == -1, key == FENCE, "{key} lasts {left} ms");
