@@ -14,10 +14,10 @@ use proptest::{
 
 use crate::{
     reference::{Name, Operation},
-    script::{Node, TOKENS},
+    script::{Node, Put, TOKENS},
 };
 
-const NAMES: usize = 2;
+const NAMES: usize = 3;
 const STEPS_MAX: usize = 60;
 /// The last one is longer than ballots are remembered for after their lease.
 const TTLS_MS: [u64; 4] = [10_000, 50_000, 400_000, 2_000_000];
@@ -53,8 +53,16 @@ enum What {
 }
 
 #[derive(Clone, Copy, Debug)]
+struct Deed {
+    name: usize,
+    token: usize,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
 enum Step {
-    Do { name: usize, token: usize, what: What, floor: Floor },
+    /// In one call, each on a name of its own.
+    Do(Vec<Deed>, Floor),
     Advance(i64),
 }
 
@@ -69,24 +77,38 @@ fn a_beginning() -> impl Strategy<Value = Beginning> {
     ]
 }
 
-fn a_step() -> impl Strategy<Value = Step> {
+fn what() -> impl Strategy<Value = What> {
     let ttl = || prop::sample::select(TTLS_MS.to_vec());
     let ask = (ttl(), a_beginning(), 1_u64..5, any::<bool>()).prop_map(
         |(ttl_ms, beginning, block, is_plain)| What::Ask { ttl_ms, beginning, block, is_plain },
     );
-    let what = prop_oneof![
+    prop_oneof![
         6 => ask,
         2 => ttl().prop_map(What::Renew),
         2 => Just(What::Release),
         2 => a_beginning().prop_map(What::Undo),
-    ];
+    ]
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    let token = || 0..TOKENS.len();
+    let one = (0..NAMES, token(), what())
+        .prop_map(|(name, token, what)| vec![Deed { name, token, what }]);
+    let all = prop::collection::vec((token(), what()), NAMES).prop_map(|all| {
+        let deed = |(name, (token, what))| Deed { name, token, what };
+        all.into_iter().enumerate().map(deed).collect()
+    });
+    let alike = (prop::collection::vec(token(), 2..=NAMES), what()).prop_map(|(tokens, what)| {
+        let deed = |(name, token)| Deed { name, token, what };
+        tokens.into_iter().enumerate().map(deed).collect()
+    });
     let floor = prop_oneof![
         3 => Just(Floor::None),
         1 => prop::sample::select(vec![-3_600, -5, 5]).prop_map(Floor::Clock),
     ];
+    let deeds = prop_oneof![3 => one, 2 => all, 3 => alike];
     prop_oneof![
-        8 => (0..NAMES, 0..TOKENS.len(), what, floor)
-            .prop_map(|(name, token, what, floor)| Step::Do { name, token, what, floor }),
+        8 => (deeds, floor).prop_map(|(deeds, floor)| Step::Do(deeds, floor)),
         1 => prop::sample::select(ADVANCES_MS.to_vec()).prop_map(Step::Advance),
     ]
 }
@@ -104,37 +126,54 @@ impl Pair {
         let mut names: [Name; NAMES] = Default::default();
         let mut advances = 0;
         for step in steps {
-            let (name, token, what, floor) = match *step {
+            match step {
                 Step::Advance(by_ms) => {
                     advances += 1;
                     if advances <= ADVANCES_MAX {
                         self.skewed_ms += by_ms;
                         self.skew.set_ms(self.skewed_ms);
                     }
-                    continue;
                 }
-                Step::Do { name, token, what, floor } => (name, token, what, floor),
-            };
-            let reference = &mut names[name];
-            let about_us = self.node.clock_us();
-            let floor = match floor {
-                Floor::None => 0,
-                Floor::Clock(seconds) => about_us.saturating_add_signed(seconds * 1_000_000),
-            };
-            reference.settle(about_us, self.node.remembers(name));
-            let before = reference.clone();
-            let operation = operation(what, reference, about_us, floor);
-            let is_plain = !matches!(operation, Operation::Ask { is_plain: false, .. });
-            let plainly =
-                is_plain.then(|| self.node.call_plainly(name, token, operation, floor)).flatten();
+                Step::Do(deeds, floor) => self.compare_call(&mut names, deeds, *floor)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_call(
+        &mut self,
+        names: &mut [Name; NAMES],
+        deeds: &[Deed],
+        floor: Floor,
+    ) -> Result<(), TestCaseError> {
+        let about_us = self.node.clock_us();
+        let floor = match floor {
+            Floor::None => 0,
+            Floor::Clock(seconds) => about_us.saturating_add_signed(seconds * 1_000_000),
+        };
+        let mut puts = Vec::new();
+        for Deed { name, token, what } in deeds {
+            let (name, token) = (*name, *token);
+            names[name].settle(about_us, self.node.remembers(name));
+            let operation = operation(*what, &names[name], about_us, floor);
+            puts.push(Put { name, token, operation });
+        }
+        let (carefully, plainly): (Vec<_>, Vec<_>) = puts
+            .into_iter()
+            .partition(|put| matches!(put.operation, Operation::Ask { is_plain: false, .. }));
+        let mut found = self.node.call_plainly(&plainly, floor);
+        found.extend(carefully.into_iter().map(|put| (put, None)));
+        for (put, plainly) in found {
+            let Put { name, token, operation } = put;
             let (now_us, found) = plainly.unwrap_or_else(|| {
                 // The one that found it odd has changed nothing, but may have forgotten what may be forgotten.
-                reference.settle(about_us, self.node.remembers(name));
-                let (now_us, found) = self.node.call_carefully(name, token, operation, floor);
+                names[name].settle(about_us, self.node.remembers(name));
+                let (now_us, found) = self.node.call_carefully(put, floor);
                 (Some(now_us), found)
             });
-            let now_us = now_us.unwrap_or(about_us);
-            let expected = reference.carry_out(token, operation, now_us, floor);
+            let before = names[name].clone();
+            let expected =
+                names[name].carry_out(token, operation, now_us.unwrap_or(about_us), floor);
             prop_assert_eq!(found, expected, "{:?} on {:?}", operation, before);
         }
         Ok(())
@@ -174,5 +213,8 @@ fn the_scripts_decide_as_the_rules_do() {
     let steps = prop::collection::vec(a_step(), 1..STEPS_MAX);
     let outcome = TestRunner::new(config).run(&steps, |steps| pair.borrow_mut().compare(&steps));
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(pair.borrow().node.decided_plainly > 0, "everything was odd");
+    let node = &pair.borrow().node;
+    assert!(node.decided_plainly > 0, "everything was odd");
+    assert!(node.as_usual > 0, "nothing was usual");
+    assert!(node.longest_run == NAMES, "no run was longer than {}", node.longest_run);
 }

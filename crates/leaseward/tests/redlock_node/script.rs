@@ -21,10 +21,26 @@ pub(crate) struct Node {
     careful: String,
     /// How often the first of them decided alone.
     pub(crate) decided_plainly: usize,
+    /// How often it had nothing to say but that all was as usual.
+    pub(crate) as_usual: usize,
+    /// How many operations were put to it as one run, at most.
+    pub(crate) longest_run: usize,
 }
 
-/// How it answers what is for the careful one.
+/// An operation on a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Put {
+    pub(crate) name: usize,
+    pub(crate) token: usize,
+    pub(crate) operation: Operation,
+}
+
+/// What the script for what is usual answers, and the server's clock when it did, if it says so; nothing to what is odd.
+type Plainly = Option<(Option<u64>, Answer)>;
+
+/// How it answers what is for the careful one, and a call in which nothing was unusual.
 const ODD: u64 = 13;
+const USUAL: &[u8] = &[14];
 
 /// The tokens of a test, as they stand in Redis: they differ from the first character on.
 pub(crate) const TOKENS: [&str; 3] = [
@@ -53,7 +69,7 @@ impl Node {
         let careful = hashes.next().expect("the store has called a script");
         let plain = hashes.next().expect("the store has called two");
         assert_ne!(plain, careful, "a release of nothing is odd");
-        Self { connection, plain, careful, decided_plainly: 0 }
+        Self { connection, plain, careful, decided_plainly: 0, as_usual: 0, longest_run: 0 }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -72,73 +88,129 @@ impl Node {
         seconds * 1_000_000 + micros
     }
 
-    /// One operation by the script for what is usual; `None` if that finds it odd. The answer, and the server's clock when
-    /// it gave it, if it says so.
-    pub(crate) fn call_plainly(
-        &mut self,
-        name: usize,
-        token: usize,
-        operation: Operation,
-        floor: u64,
-    ) -> Option<(Option<u64>, Answer)> {
-        let answer = self.put(name, token, operation, floor, true);
-        if number(&answer, 1) == ODD {
-            return None;
+    /// Operations by the script for what is usual, sorted by their kind as the store does.
+    pub(crate) fn call_plainly(&mut self, puts: &[Put], floor: u64) -> Vec<(Put, Plainly)> {
+        let mut puts = puts.to_vec();
+        if puts.is_empty() {
+            return Vec::new();
         }
-        self.decided_plainly += 1;
-        let now_us = Some(number(&answer, 0)).filter(|now_us| *now_us > 0);
-        Some((now_us, read(&answer[1..], operation)))
-    }
-
-    /// The same by the careful one, which finds nothing odd.
-    pub(crate) fn call_carefully(
-        &mut self,
-        name: usize,
-        token: usize,
-        operation: Operation,
-        floor: u64,
-    ) -> (u64, Answer) {
-        let answer = self.put(name, token, operation, floor, false);
-        (number(&answer, 0), read(&answer[1..], operation))
-    }
-
-    fn put(
-        &mut self,
-        name: usize,
-        token: usize,
-        operation: Operation,
-        floor: u64,
-        is_plain: bool,
-    ) -> Vec<Value> {
-        let digits = |micros: u64| format!("{micros:016}");
+        puts.sort_by_key(|put| match put.operation {
+            Operation::Ask { .. } => 0,
+            Operation::Renew { .. } => 1,
+            Operation::Release => 2,
+            Operation::Undo { .. } => 3,
+        });
         let mut command = redis::cmd("EVALSHA");
-        command.arg(if is_plain { &self.plain } else { &self.careful }).arg(1).arg(key(name));
-        command.arg(digits(floor));
-        let token = TOKENS[token];
-        match operation {
-            Operation::Ask { ttl_ms, first, last, .. } => {
-                let allowance_ms = u64::try_from(ALLOWANCE.as_millis()).expect("short");
-                let forget_ms = last.div_ceil(1000) + allowance_ms + ttl_ms;
-                command.arg(if is_plain { "a" } else { "A" }).arg(token).arg(ttl_ms);
-                command.arg(digits(first)).arg(digits(last)).arg(forget_ms).arg("=value");
-                if !is_plain {
-                    command.arg("x").arg(0);
-                }
-            }
-            Operation::Renew { ttl_ms } => drop(command.arg("n").arg(token).arg(ttl_ms)),
-            Operation::Release if is_plain => drop(command.arg("r").arg(token)),
-            Operation::Release => drop(command.arg("r").arg(token).arg(0)),
-            Operation::Undo { first } => drop(command.arg("u").arg(token).arg(digits(first))),
+        command.arg(&self.plain).arg(puts.len());
+        for put in &puts {
+            command.arg(key(put.name));
         }
-        match command.query(&mut self.connection).expect("answered") {
-            Value::Array(answers) => answers,
-            // Codes without fields, and no clock.
-            Value::BulkString(codes) => {
-                let codes = codes.into_iter().map(|code| Value::Int(code.into()));
+        command.arg(digits(floor));
+        for run in puts.chunk_by(|a, b| a.operation == b.operation) {
+            self.longest_run = self.longest_run.max(run.len());
+            let letter = match run[0].operation {
+                Operation::Ask { .. } => "a",
+                Operation::Renew { .. } => "n",
+                Operation::Release => "r",
+                Operation::Undo { .. } => "u",
+            };
+            command.arg(letter).arg(run.len());
+            write_terms(run[0].operation, &mut command);
+            for put in run {
+                command.arg(TOKENS[put.token]);
+            }
+        }
+        let answer = match command.query(&mut self.connection).expect("answered") {
+            Value::BulkString(codes) if codes == USUAL => {
+                self.as_usual += 1;
+                let codes = puts.iter().map(|put| Value::Int(usual(put.operation)));
                 std::iter::once(Value::Int(0)).chain(codes).collect()
             }
-            other => panic!("{operation:?} was answered {other:?}"),
+            other => list(other),
+        };
+        let now_us = Some(number(&answer, 0)).filter(|now_us| *now_us > 0);
+        let mut rest = &answer[1..];
+        let mut read = |put: Put| {
+            let code = number(rest, 0);
+            let fields = match code {
+                3 => 1,
+                12 => 2,
+                _ => 0,
+            };
+            let (own, behind) = rest.split_at(1 + fields);
+            rest = behind;
+            if code == ODD {
+                return (put, None);
+            }
+            self.decided_plainly += 1;
+            (put, Some((now_us, read(own, put.operation))))
+        };
+        let found = puts.into_iter().map(&mut read).collect();
+        assert!(rest.is_empty(), "answers to nothing: {rest:?}");
+        found
+    }
+
+    /// One by the careful one, which finds nothing odd.
+    pub(crate) fn call_carefully(&mut self, put: Put, floor: u64) -> (u64, Answer) {
+        let Put { name, token, operation } = put;
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.careful).arg(1).arg(key(name)).arg(digits(floor));
+        command.arg(match operation {
+            Operation::Ask { .. } => "A",
+            Operation::Renew { .. } => "n",
+            Operation::Release => "r",
+            Operation::Undo { .. } => "u",
+        });
+        command.arg(TOKENS[token]);
+        write_terms(operation, &mut command);
+        match operation {
+            Operation::Ask { .. } => drop(command.arg("x").arg(0)),
+            Operation::Release => drop(command.arg(0)),
+            Operation::Renew { .. } | Operation::Undo { .. } => {}
         }
+        let answer = list(command.query(&mut self.connection).expect("answered"));
+        (number(&answer, 0), read(&answer[1..], operation))
+    }
+}
+
+fn digits(micros: u64) -> String {
+    format!("{micros:016}")
+}
+
+/// What is said of an operation beside its token.
+fn write_terms(operation: Operation, command: &mut redis::Cmd) {
+    match operation {
+        Operation::Ask { ttl_ms, first, last, .. } => {
+            let allowance_ms = u64::try_from(ALLOWANCE.as_millis()).expect("short");
+            let forget_ms = last.div_ceil(1000) + allowance_ms + ttl_ms;
+            command.arg(ttl_ms).arg(digits(first)).arg(digits(last)).arg(forget_ms).arg("=value");
+        }
+        Operation::Renew { ttl_ms } => drop(command.arg(ttl_ms)),
+        Operation::Release => {}
+        Operation::Undo { first } => drop(command.arg(digits(first))),
+    }
+}
+
+/// An answer as a list, the clock first.
+fn list(answer: Value) -> Vec<Value> {
+    match answer {
+        Value::Array(answers) => answers,
+        // Codes without fields, and no clock.
+        Value::BulkString(codes) => {
+            let codes = codes.into_iter().map(|code| Value::Int(code.into()));
+            std::iter::once(Value::Int(0)).chain(codes).collect()
+        }
+        other => panic!("answered {other:?}"),
+    }
+}
+
+/// What an operation is answered about which nothing is unusual.
+fn usual(operation: Operation) -> i64 {
+    match operation {
+        Operation::Ask { .. } => 11,
+        Operation::Renew { .. } => 5,
+        Operation::Release => 6,
+        Operation::Undo { .. } => 9,
     }
 }
 

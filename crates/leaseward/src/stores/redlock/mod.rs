@@ -27,6 +27,7 @@ mod hearing;
 mod inspect;
 mod member;
 mod overdue;
+mod plain;
 mod proposal;
 pub mod quorum;
 mod round;

@@ -250,7 +250,7 @@ impl Tally {
                 continue;
             }
             let votes = &self.outcome.votes[at];
-            let verdict = match (step, operation(call, step)) {
+            let verdict = match (step, call.operation(step)) {
                 (Step::Ask(..), _) => self.quorum.asked(votes).map(Verdict::Asked),
                 (_, Some(Operation::Renew(_))) => self.quorum.renewed(votes).map(Verdict::Renewed),
                 _ => self.quorum.released(votes).map(Verdict::Released),
@@ -265,13 +265,4 @@ impl Tally {
 
 fn is_voted_on(step: &Step) -> bool {
     matches!(step, Step::Ask(..) | Step::Plain(_))
-}
-
-fn operation<'a>(call: &'a Call, step: &Step) -> Option<&'a Operation> {
-    match step {
-        Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
-            call.batch.get(*at)
-        }
-        Step::Look(_) | Step::Break(..) => None,
-    }
 }

@@ -23,6 +23,8 @@ pub(super) mod code {
     pub(in super::super) const HELD: i64 = 12;
     /// Unchanged; a matter for the careful script.
     pub(in super::super) const ODD: i64 = 13;
+    /// Of a whole call: nothing was unusual.
+    pub(in super::super) const USUAL: i64 = 14;
 }
 
 /// Why a token holds nothing at a node.
@@ -50,6 +52,7 @@ fn constant(name: &str) -> String {
         "PLAIN" => code::PLAIN,
         "HELD" => code::HELD,
         "ODD" => code::ODD,
+        "USUAL" => code::USUAL,
         "EXPIRED" => reason::EXPIRED,
         "NOT_OURS" => reason::NOT_OURS,
         "BROKEN" => reason::BROKEN,

@@ -24,6 +24,8 @@ use crate::{
 pub(super) struct Reply {
     /// Its clock when it did, if it looked.
     pub(super) clock_us: Option<u64>,
+    /// Every ask was granted as it was put, every lease renewed or given back: there is nothing to read.
+    is_usual: bool,
     answers: Answers,
     /// Why the node is not one that can vote, if an operation said so.
     pub(super) misplaced: Option<Error>,
@@ -44,6 +46,7 @@ pub(super) struct Shown {
 
 impl Reply {
     pub(super) fn new(value: Value) -> Result<Self, Error> {
+        let is_usual = matches!(&value, Value::BulkString(codes) if codes == USUAL);
         let (mut answers, is_terse) = match value {
             // Codes, and no clock.
             Value::BulkString(codes) => {
@@ -54,11 +57,14 @@ impl Reply {
         };
         let clock_us = if is_terse { 0 } else { answers.number()?.unsigned_abs() };
         let clock_us = Some(clock_us).filter(|clock_us| *clock_us > 0);
-        Ok(Self { clock_us, answers, misplaced: None, failure: None })
+        Ok(Self { clock_us, is_usual, answers, misplaced: None, failure: None })
     }
 
     /// The vote on the next step of a call.
     pub(super) fn next(&mut self, call: &Call, step: &Step) -> Result<Vote, Error> {
+        if self.is_usual {
+            return usual(call, step);
+        }
         if let Step::Undo(at, _) = step {
             let names = match &call.batch[*at] {
                 Operation::Ask(ask) => ask.names.len(),
@@ -200,6 +206,20 @@ impl Reply {
             Ballot { first: number(first)?.unsigned_abs(), last: number(last)?.unsigned_abs() };
         let delay_ms = number(delay)?.unsigned_abs();
         Ok(Shown { token, view, ballot, delay_ms })
+    }
+}
+
+/// What is said if there is nothing else to say.
+const USUAL: &[u8] = &[code::USUAL as u8];
+
+/// The vote on a step about which there was nothing unusual.
+fn usual(call: &Call, step: &Step) -> Result<Vote, Error> {
+    match (step, call.operation(step)) {
+        (Step::Ask(_, ballot), _) => Ok(Vote::Granted(smallvec![*ballot])),
+        (Step::Plain(_), Some(Operation::Renew(_))) => Ok(Vote::Renewed),
+        (Step::Plain(_), Some(Operation::Release(_))) => Ok(Vote::Released),
+        (Step::Undo(..), _) => Ok(Vote::Absent),
+        _ => Err(odd()),
     }
 }
 

@@ -7,11 +7,12 @@ use redis::Cmd;
 use super::{
     ballot::ALLOWANCE,
     heal::UnderWay,
+    plain,
     quorum::Ballot,
     script::{CAREFUL, PLAIN},
 };
 use crate::{
-    Mode, Name, Token,
+    Mode, Name, Token, Value,
     store::{Ask, Batch, Operation},
     stores::redis::script::Script,
 };
@@ -82,7 +83,16 @@ pub(super) enum By {
 }
 
 impl Call {
-    pub(super) fn new(prefix: Arc<str>, batch: Arc<Batch>, care: Care, steps: Vec<Step>) -> Self {
+    /// What is plain is sorted by its kind, so that there are long runs of it: no name stands there twice.
+    pub(super) fn new(
+        prefix: Arc<str>,
+        batch: Arc<Batch>,
+        care: Care,
+        mut steps: Vec<Step>,
+    ) -> Self {
+        if care == Care::Plain {
+            steps.sort_by_key(|step| plain::rank(step, &batch));
+        }
         Self { batch, steps, prefix, care, _under_way: None }
     }
 
@@ -121,16 +131,22 @@ impl Call {
         }
     }
 
-    fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
+    /// The operation of the batch that a step is about.
+    pub(super) fn operation(&self, step: &Step) -> Option<&Operation> {
         match step {
             Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
-                match &self.batch[*at] {
-                    Operation::Ask(ask) => &ask.names,
-                    Operation::Renew(renew) => std::slice::from_ref(&renew.name),
-                    Operation::Release(release) => std::slice::from_ref(&release.name),
-                }
+                Some(&self.batch[*at])
             }
-            Step::Look(name) | Step::Break(name, _) => std::slice::from_ref(name),
+            Step::Look(_) | Step::Break(..) => None,
+        }
+    }
+
+    fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
+        match (step, self.operation(step)) {
+            (_, Some(Operation::Ask(ask))) => &ask.names,
+            (_, Some(operation)) => std::slice::from_ref(operation.name()),
+            (Step::Look(name) | Step::Break(name, _), None) => std::slice::from_ref(name),
+            (_, None) => &[],
         }
     }
 
@@ -151,23 +167,32 @@ impl Call {
             command.arg(scratch.as_str());
         }
         command.arg(digits(floor_us, &mut scratch));
-        for step in &self.steps {
-            self.write(step, &mut command, &mut scratch);
+        match self.care {
+            Care::Plain => plain::write(&self.steps, &self.batch, &mut command, &mut scratch),
+            Care::Careful => {
+                for step in &self.steps {
+                    self.write(step, &mut command, &mut scratch);
+                }
+            }
         }
         command
     }
 
+    /// Writes a step for the careful script.
     fn write(&self, step: &Step, command: &mut Cmd, scratch: &mut String) {
         match step {
             Step::Ask(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
-                    write_ask(ask, *ballot, self.care, command, scratch);
+                    let several = ask.names.len() > 1;
+                    write_ask(if several { "m" } else { "A" }, ask, *ballot, command, scratch);
+                    if several {
+                        command.arg(ask.names.len());
+                    }
                 }
             }
             Step::Heal(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
-                    write_fields("h", ask, *ballot, command, scratch);
-                    write_mode(ask, command);
+                    write_ask("h", ask, *ballot, command, scratch);
                 }
             }
             Step::Plain(at) => match &self.batch[*at] {
@@ -176,10 +201,10 @@ impl Call {
                     command.arg("n").arg(text_of(&renew.token, scratch)).arg(millis(renew.ttl));
                 }
                 Operation::Release(release) => {
-                    command.arg("r").arg(text_of(&release.token, scratch));
-                    if self.care == Care::Careful {
-                        command.arg(millis(release.keep));
-                    }
+                    command
+                        .arg("r")
+                        .arg(text_of(&release.token, scratch))
+                        .arg(millis(release.keep));
                 }
             },
             Step::Undo(at, ballot) => {
@@ -201,54 +226,47 @@ impl Call {
     }
 }
 
-fn write_ask(ask: &Ask, ballot: Ballot, care: Care, command: &mut Cmd, scratch: &mut String) {
-    let several = ask.names.len() > 1;
-    let letter = match (care, several) {
-        (Care::Plain, _) => "a",
-        (Care::Careful, false) => "A",
-        (Care::Careful, true) => "m",
-    };
-    write_fields(letter, ask, ballot, command, scratch);
-    if care == Care::Careful {
-        write_mode(ask, command);
-        if several {
-            command.arg(ask.names.len());
-        }
-    }
+fn write_ask(letter: &str, ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
+    command.arg(letter).arg(text_of(&ask.token, scratch));
+    write_terms(ask.ttl, ballot, ask.value.as_ref(), command, scratch);
+    let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
+    command.arg(mode).arg(millis(ask.lock_delay));
 }
 
-fn write_fields(letter: &str, ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch: &mut String) {
-    command.arg(letter).arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
+/// How long a lease is asked for, under which ballot, until when that is remembered, and what is shown of it.
+pub(super) fn write_terms(
+    ttl: Duration,
+    ballot: Ballot,
+    value: Option<&Value>,
+    command: &mut Cmd,
+    scratch: &mut String,
+) {
+    command.arg(millis(ttl));
     for end in [ballot.first, ballot.last] {
         command.arg(digits(end, scratch));
     }
-    command.arg(ballot.last.div_ceil(1000) + millis(ALLOWANCE + ask.ttl));
-    match &ask.value {
+    command.arg(ballot.last.div_ceil(1000) + millis(ALLOWANCE + ttl));
+    match value {
         None => command.arg(""),
         Some(value) => command.arg([b"=", value.as_bytes()].concat()),
     };
 }
 
-fn write_mode(ask: &Ask, command: &mut Cmd) {
-    let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
-    command.arg(mode).arg(millis(ask.lock_delay));
-}
-
 /// A token's text, without a memory block of its own.
-fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
+pub(super) fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
     scratch.clear();
     token.reveal_into(scratch);
     scratch
 }
 
 /// A ballot as records have it: 16 digits.
-fn digits(micros: u64, scratch: &mut String) -> &str {
+pub(super) fn digits(micros: u64, scratch: &mut String) -> &str {
     scratch.clear();
     let _ = write!(scratch, "{micros:016}");
     scratch
 }
 
 /// Rounded up: a lease never ends before its time.
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
