@@ -182,7 +182,7 @@ fn write_ask(ask: &Ask, command: &mut Cmd, scratch: &mut String) {
 }
 
 /// What is shown of a lease to whoever looks.
-pub(super) fn write_value(value: Option<&Value>, command: &mut Cmd) {
+pub(in crate::stores) fn write_value(value: Option<&Value>, command: &mut Cmd) {
     match value {
         None => command.arg(""),
         Some(value) => command.arg(prefixed(value.as_bytes())),
@@ -190,7 +190,7 @@ pub(super) fn write_value(value: Option<&Value>, command: &mut Cmd) {
 }
 
 /// A token's text, without a memory block of its own.
-pub(super) fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
+pub(in crate::stores) fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
     scratch.clear();
     token.reveal_into(scratch);
     scratch
@@ -202,6 +202,6 @@ fn prefixed(value: &[u8]) -> Vec<u8> {
 }
 
 /// Rounded up: a lease never ends before its time.
-pub(super) fn millis(duration: Duration) -> u64 {
+pub(in crate::stores) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }

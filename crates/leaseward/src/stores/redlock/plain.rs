@@ -6,11 +6,12 @@ use redis::Cmd;
 
 use super::{
     quorum::Ballot,
-    wire::{Step, digits, millis, text_of, write_terms},
+    wire::{Step, digits, write_terms},
 };
 use crate::{
     Token, Value,
     store::{Batch, Operation},
+    stores::redis::wire::{millis, text_of},
 };
 
 /// What the steps of a run have in common.

@@ -12,9 +12,12 @@ use super::{
     script::{CAREFUL, PLAIN},
 };
 use crate::{
-    Mode, Name, Token, Value,
+    Mode, Name, Value,
     store::{Ask, Batch, Operation},
-    stores::redis::script::Script,
+    stores::redis::{
+        script::Script,
+        wire::{millis, text_of, write_value},
+    },
 };
 
 /// One thing for a node to do.
@@ -246,17 +249,7 @@ pub(super) fn write_terms(
         command.arg(digits(end, scratch));
     }
     command.arg(ballot.last.div_ceil(1000) + millis(ALLOWANCE + ttl));
-    match value {
-        None => command.arg(""),
-        Some(value) => command.arg([b"=", value.as_bytes()].concat()),
-    };
-}
-
-/// A token's text, without a memory block of its own.
-pub(super) fn text_of<'a>(token: &Token, scratch: &'a mut String) -> &'a str {
-    scratch.clear();
-    token.reveal_into(scratch);
-    scratch
+    write_value(value, command);
 }
 
 /// A ballot as records have it: 16 digits.
@@ -264,9 +257,4 @@ pub(super) fn digits(micros: u64, scratch: &mut String) -> &str {
     scratch.clear();
     let _ = write!(scratch, "{micros:016}");
     scratch
-}
-
-/// Rounded up: a lease never ends before its time.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
