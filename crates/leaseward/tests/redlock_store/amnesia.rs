@@ -63,9 +63,14 @@ async fn a_node_that_restarted_empty_votes_again_once_all_it_forgot_has_run_out(
     let held = take(locks.lock("a").ttl(MAX_TTL)).await;
     until_held_at(&nodes, "a", 4).await;
     assert!(keys(&nodes[2]).is_empty(), "{:?}", keys(&nodes[2]));
-    let found = locks.diagnose().await.expect("they answer");
-    let says = |text: &str| found.iter().any(|one| one.what.contains(text));
-    assert!(says(&nodes[2].address()) && says("does not vote for"), "{found:?}");
+    // It is said as soon as it is connected again.
+    until("it is said to wait", PATIENCE, || async {
+        let found = locks.diagnose().await.ok()?;
+        let address = nodes[2].address();
+        let waits = |what: &str| what.contains(&address) && what.contains("does not vote for");
+        found.iter().any(|one| waits(&one.what)).then_some(())
+    })
+    .await;
     // A renewal brings the lease to it as soon as it votes.
     until("it has it too", PATIENCE, || async { (held_at(&nodes, "a") == 5).then_some(()) }).await;
     assert!(held.is_held());
@@ -82,7 +87,10 @@ async fn a_majority_that_restarted_empty_grants_nothing_for_that_long() {
     let failure = until("they are connected again", PATIENCE, || async {
         let failure = locks.lock("b").ttl(MAX_TTL).try_acquire().await.err()?;
         let waiting = failure.message().matches("does not vote").count();
-        (waiting == 3 && failure.message().matches(" (").count() == 3).then_some(failure)
+        // What failed often is not asked for a moment, and is told with another hint.
+        let is_asked = !failure.message().contains("not being asked");
+        (is_asked && waiting == 3 && failure.message().matches(" (").count() == 3)
+            .then_some(failure)
     })
     .await;
     names_who_waits(&failure, &nodes, &restarted);
@@ -138,7 +146,7 @@ async fn without_the_guard_there_are_two_holders_and_only_fences_tell_them_apart
     forget(&nodes, &second).await;
     let again = take(second.lock("a")).await;
     assert!(held.is_held() && again.is_held(), "this is what the guard is for");
-    assert!(again.fence() > held.fence());
+    assert!(again.fence() > held.fence(), "{:?} after {:?}", again.fence(), held.fence());
     let promised = second.guarantee();
     assert!(promised.breaks_when.iter().any(|when| when.contains("amnesia=trust")), "{promised:?}");
 }

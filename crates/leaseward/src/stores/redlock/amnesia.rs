@@ -52,9 +52,11 @@ pub fn right(life: &Life, amnesia: Amnesia, max_ttl: Duration, skew: Duration) -
         Amnesia::Trust => Duration::ZERO,
         Amnesia::Wait => max_ttl,
     };
-    // When it began, by its own clock, and all that may have been granted until it votes again.
+    // When it began at the latest, by its own clock, and all that may have been granted until it votes again. Not later
+    // than it said so: a ballot above this floor must be below the next one, should it restart soon.
     let start_us = life.clock_us.saturating_sub(micros(begun));
-    Right::Votes { floor_us: start_us + micros(ROUNDED + waited + skew) }
+    let start_us = life.clock_us.min(start_us + micros(ROUNDED));
+    Right::Votes { floor_us: start_us + micros(waited + skew) }
 }
 
 const ROUNDED: Duration = Duration::from_secs(1);
@@ -106,7 +108,28 @@ mod tests {
 
     #[test]
     fn trusted_it_does_not_wait() {
-        let trusted = right(&life(0, 0), Amnesia::Trust, MINUTE, SKEW);
-        assert_eq!(trusted, Right::Votes { floor_us: CLOCK + 2_000_000 });
+        let trusted = |uptime| right(&life(uptime, 0), Amnesia::Trust, MINUTE, SKEW);
+        assert_eq!(trusted(0), Right::Votes { floor_us: CLOCK + 1_000_000 });
+        assert_eq!(trusted(5), Right::Votes { floor_us: CLOCK - 3_000_000 });
+    }
+
+    #[test]
+    fn no_floor_is_further_ahead_than_clocks_may_differ() {
+        for (amnesia, ttl) in
+            [(Amnesia::Trust, MINUTE), (Amnesia::Wait, SKEW), (Amnesia::Wait, MINUTE)]
+        {
+            let mut votes = 0;
+            for (uptime, ago) in (0..3).flat_map(|uptime| (0..70).map(move |ago| (uptime, ago))) {
+                if let Right::Votes { floor_us } = right(&life(uptime, ago), amnesia, ttl, SKEW) {
+                    let now_us = CLOCK + ago * 1_000_000;
+                    assert!(
+                        floor_us <= now_us + micros(SKEW),
+                        "{amnesia:?}: {uptime} s, {ago} s ago"
+                    );
+                    votes += 1;
+                }
+            }
+            assert!(votes > 0);
+        }
     }
 }
