@@ -86,7 +86,11 @@ mod tests {
     use crate::{
         Mode, Name,
         store::{Ask, IfBusy, Release, Renew},
-        stores::redlock::wire::{By, Call, Care},
+        stores::redlock::{
+            quorum::Vote,
+            votes::Reply,
+            wire::{By, Call, Care},
+        },
     };
 
     fn name(at: usize) -> Name {
@@ -147,5 +151,28 @@ mod tests {
         let floor = ["0000000000000005"];
         let expected = [&names[..], &floor, &asks, &another, &kept].concat();
         assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn one_byte_is_a_yes_to_all_that_was_put_and_silence_to_nothing() {
+        let batch = Arc::new(vec![ask(0), renew(1), release(2)]);
+        let ballot = Ballot { first: 7, last: 7 };
+        let steps = vec![Step::Ask(0, ballot), Step::Plain(1), Step::Plain(2)];
+        let call = Call::new(Arc::from("lock:"), batch, Care::Plain, steps);
+        let votes = |said: redis::Value| {
+            let mut reply = Reply::new(said)?;
+            call.steps.iter().map(|step| reply.next(&call, step)).collect::<Result<Vec<_>, _>>()
+        };
+        let usual = votes(redis::Value::BulkString(vec![14])).expect("understood");
+        let [Vote::Granted(ballots), Vote::Renewed, Vote::Released] = &usual[..] else {
+            panic!("{usual:?}")
+        };
+        assert_eq!(ballots[..], [ballot]);
+        for nothing in [vec![], vec![14, 14, 14], vec![11]] {
+            assert!(votes(redis::Value::BulkString(nothing.clone())).is_err(), "{nothing:?}");
+        }
+        for nothing in [redis::Value::Nil, redis::Value::Okay, redis::Value::Int(14)] {
+            assert!(votes(nothing.clone()).is_err(), "{nothing:?}");
+        }
     }
 }

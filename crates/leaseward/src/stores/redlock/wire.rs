@@ -86,7 +86,8 @@ pub(super) enum By {
 }
 
 impl Call {
-    /// What is plain is sorted by its kind, so that there are long runs of it: no name stands there twice.
+    /// What is plain is sorted by its kind, so that there are long runs of it. Only attempts on one name that are taken
+    /// back together name it twice, and each has a ballot, and so a run, of its own.
     pub(super) fn new(
         prefix: Arc<str>,
         batch: Arc<Batch>,

@@ -288,6 +288,17 @@ async fn what_was_said_before_the_end_counts() {
     assert!(matches!(&heard[..], [(2, Err(error))] if error.is_io_error()), "{heard:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn last_words_that_do_not_come_are_not_waited_for() {
+    let (silent, _server) = tokio::io::duplex(64);
+    let (writer, closed) = tokio::io::duplex(64);
+    drop(closed);
+    let on_push = Box::new(|_| {});
+    let connection = Connection::over(Box::pin(silent), Box::pin(writer), LONG, on_push);
+    let broken = connection.command(&get("a")).await.expect_err("nobody answers");
+    assert!(broken.is_io_error() && !broken.is_timeout(), "{broken}");
+}
+
 #[tokio::test]
 async fn the_end_that_a_guest_finds_is_told_to_all() {
     let mut pipe = pipe(64, LONG);

@@ -3,7 +3,7 @@
 -- they would be made anew by every call. What is unusual is answered with ODD, unchanged, and goes to the careful script
 -- (the other files), which does the same and more. `room.lua` says what stands in which key.
 --
--- KEYS       lock keys, one for each operation, none twice
+-- KEYS       lock keys, one for each operation, none twice in a run
 -- ARGV[1]    as in the careful script, as a text of 16 digits
 -- ARGV[2..]  runs of operations of one kind: a letter, how many, what they have in common, then their tokens
 --            a many ttl_ms first last forget_ms value | n many ttl_ms | r many | u many first
