@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path};
 
-/// Settings of a URL whose values are secret, or are URLs that may have a password.
+/// How settings of a URL end whose values are secret, or are URLs that may have a password.
 const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token", "listen"];
 
 /// A store's URL. What it shows, prints and hands to children never holds a password.
@@ -94,22 +94,26 @@ fn without_settings(url: &str) -> String {
         .split('&')
         .filter(|setting| {
             let key = setting.split('=').next().unwrap_or_default().to_ascii_lowercase();
-            !SECRET_SETTINGS.contains(&key.as_str())
+            !SECRET_SETTINGS.iter().any(|secret| key.ends_with(secret))
         })
         .collect();
     if kept.is_empty() { place.to_owned() } else { format!("{place}?{}", kept.join("&")) }
 }
 
+/// Several hosts share one password, which stands before the first of them.
 fn with_password(url: &str, password: &str) -> String {
     // A store without hosts, such as a file, has nobody to show a password to.
-    let Some((scheme, rest, settings)) = parts(url) else { return url.to_owned() };
+    let Some((scheme, rest, settings)) = parts(url).filter(|(scheme, ..)| *scheme != "sqlite")
+    else {
+        return url.to_owned();
+    };
     let password = encoded(password);
-    let hosts = hosts(rest).into_iter().map(|piece| match piece.rsplit_once('@') {
-        None => format!(":{password}@{piece}"),
-        Some((user, host)) if !user.contains(':') => format!("{user}:{password}@{host}"),
-        Some(_) => piece.to_owned(),
-    });
-    format!("{scheme}://{}{settings}", hosts.collect::<Vec<_>>().join(","))
+    let place = match rest.rsplit_once('@').filter(|(login, _)| !login.starts_with('/')) {
+        None => format!(":{password}@{rest}"),
+        Some((user, place)) if !user.contains(':') => format!("{user}:{password}@{place}"),
+        Some(_) => rest.to_owned(),
+    };
+    format!("{scheme}://{place}{settings}")
 }
 
 fn encoded(password: &str) -> String {
@@ -141,6 +145,7 @@ mod tests {
                 "postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahunter2%40h&lanes=2",
                 "postgres://h/db?lanes=2",
             ),
+            ("redis+sentinel://h/m?sentinel_password=hunter2", "redis+sentinel://h/m"),
             ("postgres://u:hunter2@h1,h2/db", "postgres://u@h1,h2/db"),
             (
                 "sqlite:/var/lib/locks.db?durability=full",
@@ -160,9 +165,12 @@ mod tests {
         let table = [
             ("redis://host", "redis://:p%40ss@host"),
             ("redis://me@host/1?x=y", "redis://me:p%40ss@host/1?x=y"),
-            ("redlock://h1,h2", "redlock://:p%40ss@h1,:p%40ss@h2"),
+            ("redlock://h1,h2", "redlock://:p%40ss@h1,h2"),
+            ("redis+sentinel://me@h1,h2/main", "redis+sentinel://me:p%40ss@h1,h2/main"),
+            ("redis+unix:///run/a@b.sock?db=1", "redis+unix://:p%40ss@/run/a@b.sock?db=1"),
             ("redis://me:own@host", "redis://me:own@host"),
             ("sqlite:/x.db", "sqlite:/x.db"),
+            ("sqlite:///x.db", "sqlite:///x.db"),
         ];
         for (url, whole) in table {
             let address = Address::new(url, Some("p@ss"));

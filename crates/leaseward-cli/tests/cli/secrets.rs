@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use leaseward_testkit::RedisServer;
+
 use crate::support::{Place, Ran};
 
 const SECRET: &str = "hunter2";
@@ -15,8 +17,24 @@ fn assert_silent(ran: &Ran) {
 #[test]
 fn a_url_with_a_password_is_not_repeated() {
     let place = Place::new();
-    for url in ["nonsense://u:hunter2@host", "nonsense:hunter2?x", "hunter2"] {
-        assert_silent(&place.run(["--store", url, "ls"]));
+    for url in [
+        "nonsense://u:hunter2@host",
+        "nonsense:hunter2?x",
+        "hunter2",
+        "redis://u:hunter2@127.0.0.1:1",
+        "redis://u:hunter2/@x@127.0.0.1:1",
+        "redis://u:hunter2",
+        "redis+unix://u:hunter2@/nowhere.sock",
+        "redis+sentinel://127.0.0.1:1/main?sentinel_password=hunter2",
+        "redlock://a:hunter2@127.0.0.1:1,b:hunter2@127.0.0.1:2",
+        "etcd://u:hunter2/@127.0.0.1:1",
+        "zookeeper://u:hunter2",
+        "postgres://u:hunter2/@127.0.0.1:1",
+        "postgres://u:hunter2",
+    ] {
+        let ran = place.run(["--store", url, "doctor"]);
+        assert_ne!(ran.code, 0, "{url}: {}", ran.out);
+        assert_silent(&ran);
     }
     let ran = Ran::from(
         place
@@ -57,4 +75,32 @@ fn a_password_file_is_read_but_not_shown() {
         .expect("written");
     let output = place.bare_tool(["--config", "c.toml", "ls"]).output();
     assert_silent(&Ran::from(output.expect("starts")));
+}
+
+#[test]
+fn a_password_from_elsewhere_is_shown_to_every_host() {
+    let place = Place::new();
+    let server = || RedisServer::builder().requirepass(SECRET).unix_socket().start();
+    let servers = [server(), server(), server()];
+    let nodes: Vec<_> = servers.iter().map(RedisServer::address).collect();
+    for url in [
+        format!("redis://{}", nodes[0]),
+        format!("redis+unix://{}", servers[0].socket().display()),
+        format!("redlock://{}?amnesia=trust", nodes.join(",")),
+    ] {
+        let run = ["--store", &url, "run", "x", "--", "env"];
+        let output = place.bare_tool(run).env("LEASEWARD_STORE_PASSWORD", SECRET).output();
+        let ran = Ran::from(output.expect("starts"));
+        assert_eq!(ran.code, 0, "{url}: {}", ran.err);
+        assert!(ran.out.contains(&format!("LEASEWARD_STORE={url}")), "{}", ran.out);
+        assert_silent(&ran);
+    }
+    // One that was forgotten is named: no majority would mean that it was not asked.
+    servers[2].kill();
+    let url = format!("redlock://{}?amnesia=trust", nodes.join(","));
+    let output = place.bare_tool(["--store", &url, "doctor"]);
+    let ran =
+        Ran::from({ output }.env("LEASEWARD_STORE_PASSWORD", SECRET).output().expect("starts"));
+    assert!(ran.out.contains(&nodes[2]) && !ran.out.contains("asks for a password"), "{}", ran.out);
+    assert_silent(&ran);
 }

@@ -10,6 +10,7 @@ pub mod held;
 mod operation;
 mod registry;
 mod reply;
+mod site;
 pub mod timing;
 mod view;
 
@@ -20,6 +21,7 @@ pub use guarantee::{Guarantee, Level};
 pub use operation::{Ask, Batch, IfBusy, Names, Operation, Release, Renew};
 pub use registry::{OpenContext, Scheme, StoreUrl, open, schemes};
 pub use reply::{Answer, Evidence, Grant, Place, Push, PushSink, Renewal, Reply, Standing};
+pub use site::Site;
 pub use view::{
     Break, Broken, Finding, HeldView, LockView, Observation, Observed, Query, Severity, WaiterView,
 };

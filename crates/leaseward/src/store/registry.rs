@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::Store;
+use super::{Site, Store};
 use crate::{
     Error, ErrorKind,
     clock::{BoxFuture, Clock},
@@ -36,6 +36,9 @@ impl fmt::Debug for StoreUrl {
         write!(f, "StoreUrl({}:…)", self.scheme)
     }
 }
+
+/// The longest time that a setting may be.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Opens a store.
 type Open = fn(StoreUrl, OpenContext) -> BoxFuture<'static, Result<Arc<dyn Store>, Error>>;
@@ -112,12 +115,20 @@ impl StoreUrl {
         decode(part)
     }
 
+    /// The rest taken apart: who logs in, at which hosts, and what stands behind them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if it does not come apart cleanly.
+    pub fn site(&self) -> Result<Site<'_>, Error> {
+        Site::of(&self.rest)
+    }
+
     /// The rest as a path or plain name, percent-decoded.
     pub fn path(&self) -> String {
         decode(self.rest.strip_prefix("//").unwrap_or(&self.rest))
     }
 
-    /// The value of a setting that is a time: a number with `ms`, `s` or `m`, above zero.
+    /// The value of a setting that is a time: a number with `ms`, `s` or `m`, above zero and at most a year.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if it is none.
@@ -131,7 +142,9 @@ impl StoreUrl {
             "m" => Some(Duration::from_secs(number.saturating_mul(60))),
             _ => None,
         };
-        duration.filter(|duration| !duration.is_zero()).map(Some).ok_or_else(|| {
+        // What is longer is a slip of the hand, and no sum of it fits anywhere.
+        let is_sane = |duration: &Duration| !duration.is_zero() && *duration <= LONGEST;
+        duration.filter(is_sane).map(Some).ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, format!("`{text}` is no time for `{key}`"))
                 .hint("such as `50ms` or `2s`")
         })
@@ -203,6 +216,16 @@ mod tests {
     fn leaves_to_the_store_what_an_encoded_character_means() {
         let url = StoreUrl::parse("redis://u:p%40ss@host").expect("good");
         assert_eq!(url.rest, "//u:p%40ss@host");
+    }
+
+    #[test]
+    fn reads_times_that_make_sense() {
+        let of = |text: &str| StoreUrl::parse(&format!("x:?t={text}")).expect("good").duration("t");
+        assert_eq!(of("50ms").expect("good"), Some(Duration::from_millis(50)));
+        assert_eq!(of("2m").expect("good"), Some(Duration::from_secs(120)));
+        for bad in ["", "0s", "5", "s", "5h", "-1s", "18446744073709551615s", "600000m"] {
+            assert_eq!(of(bad).expect_err(bad).kind(), ErrorKind::InvalidInput, "{bad}");
+        }
     }
 
     #[test]

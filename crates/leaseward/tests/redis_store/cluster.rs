@@ -150,3 +150,16 @@ async fn several_names_are_taken_together_where_they_share_a_slot() {
         next.release().await.expect("given back");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_enough_to_find_the_cluster() {
+    let cluster = Cluster::start();
+    let primaries: Vec<_> = cluster.primaries().iter().map(|node| node.address()).collect();
+    let replicas: Vec<_> =
+        cluster.addresses().into_iter().filter(|node| !primaries.contains(node)).collect();
+    assert!(!replicas.is_empty());
+    let locks = connect(&format!("redis+cluster://{}", replicas.join(","))).await;
+    for name in ["a", "b", "c", "d"] {
+        take(locks.lock(name).ttl(TTL)).await.release().await.expect("given back");
+    }
+}

@@ -363,6 +363,22 @@ async fn a_password_that_changes_never_makes_us_somebody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_a_password_is_nobody_else() {
+    let server = RedisServer::builder()
+        .acl("locker on >sesame ~* &* +@all")
+        .acl("open on nopass ~* &* +@all")
+        .start();
+    let failure = try_open(&format!("redis://locker@{}", server.address())).await;
+    let failure = failure.expect_err("it has a password, and the default user was not meant");
+    assert_eq!(failure.kind(), ErrorKind::Refused, "{failure}");
+    let _store = open(&format!("redis://open@{}", server.address())).await;
+    let clients = server.client_list();
+    let ours: Vec<_> =
+        clients.iter().filter(|client| client["name"] == "leaseward:test:1").collect();
+    assert!(!ours.is_empty() && ours.iter().all(|client| client["user"] == "open"), "{ours:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_user_may_not_is_refused_and_not_in_doubt() {
     let server = RedisServer::builder()
         .acl("writes-nothing on >x ~* &* +@all -set")

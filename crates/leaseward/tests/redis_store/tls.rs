@@ -1,6 +1,6 @@
 //! Ways to reach a server: TLS, a unix socket, a database, as a user who may do no more than needed.
 
-use std::{future::poll_fn, task::Poll};
+use std::{collections::HashMap, future::poll_fn, task::Poll};
 
 use leaseward::{ErrorKind, store::Reply};
 use leaseward_testkit::{RedisServer, certificates};
@@ -101,6 +101,17 @@ async fn a_unix_socket_a_database_and_a_name() {
     granted(one(&*other, taking("a", 2)).await);
     let clients = server.client_list();
     assert_eq!(clients.iter().filter(|client| client["name"] == "leaseward:test:1").count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unix_socket_asks_who_we_are_too() {
+    let server = RedisServer::builder().unix_socket().acl("locker on >ses@me ~* &* +@all").start();
+    let socket = server.socket().display().to_string();
+    let store = open(&format!("redis+unix://locker:ses%40me@{socket}")).await;
+    granted(one(&*store, taking("a", 1)).await);
+    let named = |client: &&HashMap<String, String>| client["name"] == "leaseward:test:1";
+    let clients = server.client_list();
+    assert!(clients.iter().filter(named).all(|client| client["user"] == "locker"), "{clients:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

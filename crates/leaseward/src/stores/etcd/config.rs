@@ -2,7 +2,10 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use crate::{Error, ErrorKind, store::StoreUrl};
+use crate::{
+    Error, ErrorKind,
+    store::{Site, StoreUrl},
+};
 
 /// The port of etcd.
 const PORT: u16 = 2379;
@@ -48,20 +51,18 @@ pub(super) struct Config {
 impl Config {
     pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
         url.only(SETTINGS)?;
-        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if !path.is_empty() {
-            return Err(invalid(format!("`/{path}` means nothing to etcd"))
+        let site = url.site()?;
+        if !site.path.is_empty() {
+            return Err(invalid(format!("`/{}` means nothing to etcd", site.path))
                 .hint("what stands before the names is a setting: `?prefix=locks/`"));
         }
-        let (credentials, hosts) = match authority.rsplit_once('@') {
-            Some((before, hosts)) => (Some(credentials(before)?), hosts),
-            None => (None, authority),
+        let endpoint = |(host, port): (String, u16)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
         };
-        let hosts = if hosts.is_empty() { "localhost" } else { hosts };
         Ok(Self {
-            endpoints: hosts.split(',').map(endpoint).collect::<Result<_, _>>()?,
-            credentials,
+            endpoints: site.addresses(PORT)?.into_iter().map(endpoint).collect(),
+            credentials: credentials(&site)?,
             tls: tls(url)?,
             prefix: url.setting("prefix").unwrap_or(PREFIX).to_owned(),
             timeout: url.duration("timeout")?.unwrap_or(TIMEOUT),
@@ -79,32 +80,13 @@ fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-fn credentials(text: &str) -> Result<Credentials, Error> {
-    match text.split_once(':') {
-        Some((user, password)) if !user.is_empty() => {
-            Ok(Credentials { user: StoreUrl::decoded(user), password: StoreUrl::decoded(password) })
-        }
+fn credentials(site: &Site<'_>) -> Result<Option<Credentials>, Error> {
+    match site.user_and_password() {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => Ok(Some(Credentials { user, password })),
         _ => Err(invalid("user and password go together".into())
             .hint("written `etcd://user:password@host`")),
     }
-}
-
-fn endpoint(text: &str) -> Result<String, Error> {
-    let text = text.trim();
-    let bare = text.rsplit_once(']').map_or(text, |(_, after)| after);
-    let (host, port) = match bare.rsplit_once(':') {
-        Some((_, number)) => {
-            let port: u16 = number.parse().map_err(|_| {
-                invalid(format!("`{number}` is no port")).hint("written `host:port`")
-            })?;
-            (&text[..text.len() - number.len() - 1], port)
-        }
-        None => (text, PORT),
-    };
-    if host.is_empty() {
-        return Err(invalid(format!("`{text}` names no host")));
-    }
-    Ok(format!("{}:{port}", StoreUrl::decoded(host)))
 }
 
 fn tls(url: &StoreUrl) -> Result<Option<Tls>, Error> {

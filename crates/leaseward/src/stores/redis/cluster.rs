@@ -16,6 +16,7 @@ use redis::{RedisError, Value};
 
 use super::{
     config::Address,
+    connection::Connection,
     keys::Slot,
     node::{Node, Wiring},
     probe,
@@ -116,6 +117,7 @@ impl Cluster {
         }
     }
 
+    /// From a connected node if there is one, else from any that the URL names, whatever has become of it.
     async fn learn(&self) -> Result<(), Error> {
         let mut why = None;
         for node in self.teachers() {
@@ -130,21 +132,36 @@ impl Cluster {
                 why = Some(no_cluster(&link.address));
                 continue;
             }
-            let mut question = redis::cmd("CLUSTER");
-            question.arg("SLOTS");
-            match link.command(&question).await {
-                Ok(answer) => {
-                    self.take(read_slots(&answer, &link.address));
-                    return Ok(());
-                }
-                Err(error) => why = Some(super::error::of_call(&error, &link.address.to_string())),
+            match self.learn_from(&link.connection, &link.address).await {
+                Ok(()) => return Ok(()),
+                Err(error) => why = Some(error),
+            }
+        }
+        for seed in &self.seeds {
+            // Not as a node: it may be a replica by now, which knows the map and takes no writes.
+            let Ok(connection) = self.wiring.dialler.dial(seed, Box::new(drop)).await else {
+                continue;
+            };
+            if self.learn_from(&connection, seed).await.is_ok() {
+                return Ok(());
             }
         }
         Err(why.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "no node was named")))
     }
 
-    /// Whom to ask for the map: connected nodes first, then those named in the URL. Replicas are not asked, because a
-    /// connection here is one that can write.
+    async fn learn_from(&self, connection: &Connection, at: &Address) -> Result<(), Error> {
+        let mut question = redis::cmd("CLUSTER");
+        question.arg("SLOTS");
+        match connection.command(&question).await {
+            Ok(answer) => {
+                self.take(read_slots(&answer, at));
+                Ok(())
+            }
+            Err(error) => Err(super::error::of_call(&error, &at.to_string())),
+        }
+    }
+
+    /// Whom to ask for the map: connected nodes first, then those named in the URL.
     fn teachers(&self) -> Vec<Arc<Node>> {
         let mut teachers: Vec<_> = self.map.read().nodes.values().cloned().collect();
         teachers.sort_by_key(|node| node.link().is_err());

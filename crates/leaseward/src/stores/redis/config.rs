@@ -2,7 +2,11 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use crate::{Error, ErrorKind, store::StoreUrl, stores::tls::Tls};
+use crate::{
+    Error, ErrorKind,
+    store::{Site, StoreUrl},
+    stores::tls::Tls,
+};
 
 /// The port of Redis, and of Sentinel.
 const PORT: u16 = 6379;
@@ -63,6 +67,25 @@ pub(in crate::stores) struct Credentials {
     pub(in crate::stores) password: Option<String>,
 }
 
+impl Credentials {
+    pub(in crate::stores) fn of(site: &Site<'_>) -> Self {
+        let (user, password) = site.user_and_password();
+        Self { user, password }
+    }
+
+    /// As whom, and with which password; nothing for whoever is anybody. A user without a password is nobody else either:
+    /// some have none, and the server refuses the others.
+    pub(in crate::stores) fn login(&self) -> Option<(&str, &str)> {
+        match (&self.user, &self.password) {
+            (None, None) => None,
+            (user, password) => Some((
+                user.as_deref().unwrap_or("default"),
+                password.as_deref().unwrap_or_default(),
+            )),
+        }
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
@@ -98,20 +121,23 @@ impl Config {
             Some((base, kind)) => (base, kind),
             None => (url.scheme.as_str(), ""),
         };
-        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
-        let (authority, path) = match kind {
-            // The whole rest is the path of the socket.
-            "unix" => ("", rest),
-            _ => rest.split_once('/').unwrap_or((rest, "")),
-        };
-        let (credentials, hosts) = credentials_and_hosts(authority);
+        let site = url.site()?;
+        let setting = |key: &str| url.setting(key).map(str::to_owned);
+        only_for(
+            url,
+            &["db"],
+            kind == "unix",
+            "the database stands behind the host: `redis://host/2`",
+        )?;
+        let sentinels = &["sentinel_user", "sentinel_password"];
+        only_for(url, sentinels, kind == "sentinel", "Sentinels are asked with `redis+sentinel:`")?;
         let mut config = Self {
             scheme: url.scheme.clone(),
-            topology: Topology::One(Address::Unix(PathBuf::from(StoreUrl::decoded(path)))),
-            credentials,
+            topology: Topology::One(Address::Unix(StoreUrl::decoded(site.file).into())),
+            credentials: Credentials::of(&site),
             sentinel_credentials: Credentials {
-                user: url.setting("sentinel_user").map(str::to_owned),
-                password: url.setting("sentinel_password").map(str::to_owned),
+                user: setting("sentinel_user"),
+                password: setting("sentinel_password"),
             },
             db: 0,
             tls: tls(url, base)?,
@@ -123,25 +149,25 @@ impl Config {
         match kind {
             "unix" => config.db = db(url.setting("db").unwrap_or_default())?,
             "sentinel" => {
-                let (master, number) = path.split_once('/').unwrap_or((path, ""));
-                config.topology = sentinel(hosts, &StoreUrl::decoded(master))?;
+                let (master, number) = site.path.split_once('/').unwrap_or((site.path, ""));
+                config.topology = sentinel(&site, &StoreUrl::decoded(master))?;
                 config.db = db(number)?;
             }
             "cluster" => {
-                config.topology = Topology::Cluster { seeds: addresses(hosts, PORT)? };
-                if !path.is_empty() && path != "0" {
+                config.topology = Topology::Cluster { seeds: addresses(&site, PORT)? };
+                if !site.path.is_empty() && site.path != "0" {
                     return Err(invalid("a redis cluster has only database 0".into()));
                 }
             }
             _ => {
-                let mut hosts = addresses(hosts, PORT)?;
+                let mut hosts = addresses(&site, PORT)?;
                 if hosts.len() > 1 {
                     return Err(invalid("one redis has one address".into()).hint(
                         "several servers are `redis+sentinel://h1,h2/master` or `redis+cluster://h1,h2`",
                     ));
                 }
                 config.topology = Topology::One(hosts.remove(0));
-                config.db = db(path)?;
+                config.db = db(site.path)?;
             }
         }
         Ok(config)
@@ -167,50 +193,27 @@ pub(in crate::stores) fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
 }
 
-pub(in crate::stores) fn credentials_and_hosts(authority: &str) -> (Credentials, &str) {
-    let Some((before, hosts)) = authority.rsplit_once('@') else {
-        return (Credentials::default(), authority);
-    };
-    let (user, password) = match before.split_once(':') {
-        Some((user, password)) => (user, Some(StoreUrl::decoded(password))),
-        None => (before, None),
-    };
-    let user = Some(StoreUrl::decoded(user)).filter(|user| !user.is_empty());
-    (Credentials { user, password }, hosts)
-}
-
-pub(in crate::stores) fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>, Error> {
-    let hosts = if hosts.is_empty() { "localhost" } else { hosts };
-    hosts.split(',').map(|host| address(host.trim(), port)).collect()
-}
-
-fn address(text: &str, port: u16) -> Result<Address, Error> {
-    let (host, number) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        // An IPv6 address in brackets.
-        Some((host, after)) => (host, after.strip_prefix(':')),
-        None => match text.rsplit_once(':') {
-            Some((host, number)) => (host, Some(number)),
-            None => (text, None),
-        },
-    };
-    let port = match number {
-        None => port,
-        Some(number) => number
-            .parse()
-            .map_err(|_| invalid(format!("`{number}` is no port")).hint("written `host:port`"))?,
-    };
-    if host.is_empty() {
-        return Err(invalid(format!("`{text}` names no host")));
+/// Refuses settings that would mean nothing here, instead of ignoring them.
+fn only_for(url: &StoreUrl, keys: &[&str], applies: bool, hint: &str) -> Result<(), Error> {
+    match keys.iter().find(|key| !applies && url.setting(key).is_some()) {
+        None => Ok(()),
+        Some(key) => {
+            Err(invalid(format!("`{key}` means nothing for `{}:`", url.scheme)).hint(hint))
+        }
     }
-    Ok(Address::Tcp(StoreUrl::decoded(host), port))
 }
 
-fn sentinel(hosts: &str, master: &str) -> Result<Topology, Error> {
+pub(in crate::stores) fn addresses(site: &Site<'_>, port: u16) -> Result<Vec<Address>, Error> {
+    let addresses = site.addresses(port)?;
+    Ok(addresses.into_iter().map(|(host, port)| Address::Tcp(host, port)).collect())
+}
+
+fn sentinel(site: &Site<'_>, master: &str) -> Result<Topology, Error> {
     if master.is_empty() {
         return Err(invalid("which primary? Sentinel knows them by name".into())
             .hint("written `redis+sentinel://h1,h2,h3/NAME`; `redis-cli -p 26379 sentinel masters` lists them"));
     }
-    let sentinels = addresses(hosts, SENTINEL_PORT)?;
+    let sentinels = addresses(site, SENTINEL_PORT)?;
     Ok(Topology::Sentinel { sentinels, master: master.to_owned() })
 }
 
@@ -298,7 +301,19 @@ mod tests {
         assert_eq!(six.topology, Topology::One(tcp("::1", 7)));
         let unix = config("redis+unix:///run/redis.sock?db=2").expect("good");
         assert_eq!(unix.topology, Topology::One(Address::Unix("/run/redis.sock".into())));
-        assert_eq!(unix.db, 2);
+        assert_eq!((unix.db, unix.credentials.login()), (2, None));
+        let unix = config("redis+unix://u:p@/run/redis.sock").expect("good");
+        assert_eq!(unix.topology, Topology::One(Address::Unix("/run/redis.sock".into())));
+        assert_eq!(unix.credentials.login(), Some(("u", "p")));
+    }
+
+    #[test]
+    fn whoever_names_a_user_is_that_user() {
+        let login = |url| config(url).expect("good").credentials;
+        assert_eq!(login("redis://h").login(), None);
+        assert_eq!(login("redis://:p@h").login(), Some(("default", "p")));
+        assert_eq!(login("redis://u:p@h").login(), Some(("u", "p")));
+        assert_eq!(login("redis://u@h").login(), Some(("u", "")));
     }
 
     #[test]
@@ -337,6 +352,9 @@ mod tests {
             "rediss://?cert=/x",
             "redis+sentinel://a",
             "redis+cluster://a/3",
+            "redis://h?db=3",
+            "redis+cluster://a?db=3",
+            "redis://h?sentinel_password=x",
         ] {
             let error = config(bad).expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{bad}");
@@ -345,8 +363,9 @@ mod tests {
 
     #[test]
     fn shows_no_password() {
-        let config = config("redis://u:hunter2@h/1?sentinel_password=hunter2").expect("good");
-        assert_eq!(config.location(), "redis://h:6379/1");
+        let url = "redis+sentinel://u:hunter2@h:1/main/1?sentinel_password=hunter2";
+        let config = config(url).expect("good");
+        assert_eq!(config.location(), "redis+sentinel://h:1/main/1");
         assert!(!format!("{config:?}").contains("hunter2"));
     }
 }

@@ -87,7 +87,7 @@ impl Dialler {
             };
             let rest =
                 async { join(self.settle(&connection, &at), connection.pipeline(&commands)).await };
-            let (settled, answers) = if self.credentials.password.is_some() {
+            let (settled, answers) = if self.credentials.login().is_some() {
                 // To a server that does not take it we are the default user, who may be allowed everything.
                 hello.await?;
                 rest.await
@@ -109,8 +109,7 @@ impl Dialler {
     fn hello(&self) -> Cmd {
         let mut hello = redis::cmd("HELLO");
         hello.arg(3);
-        if let Some(password) = &self.credentials.password {
-            let user = self.credentials.user.as_deref().unwrap_or("default");
+        if let Some((user, password)) = self.credentials.login() {
             hello.arg("AUTH").arg(user).arg(password);
         }
         hello

@@ -86,23 +86,21 @@ pub(super) struct Config {
 impl Config {
     pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
         url.only(SETTINGS)?;
-        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (credentials, hosts) = redis::credentials_and_hosts(authority);
-        let nodes = addresses(hosts, PORT)?;
+        let site = url.site()?;
+        let nodes = addresses(&site, PORT)?;
         if let Some(twice) = nodes.iter().enumerate().find(|(at, node)| nodes[..*at].contains(node))
         {
             return Err(invalid(format!("the node {} is named twice", twice.1))
                 .hint("each node has one vote; give each server once"));
         }
         let tls_base = if url.scheme == "redlocks" { "rediss" } else { "redis" };
-        let db = url.setting("db").unwrap_or(path);
+        let db = url.setting("db").unwrap_or(site.path);
         let prefix = url.setting("prefix").unwrap_or("lock:").to_owned();
         let timeout = url.duration("timeout")?.unwrap_or(TIMEOUT);
         let node = NodeConfig {
             scheme: url.scheme.clone(),
             topology: Topology::One(nodes[0].clone()),
-            credentials,
+            credentials: redis::Credentials::of(&site),
             sentinel_credentials: redis::Credentials::default(),
             db: redis::db(db)?,
             tls: redis::tls(url, tls_base)?,
@@ -112,15 +110,16 @@ impl Config {
             timeout: DEAD_AFTER.max(timeout * 2),
             strong: None,
         };
+        let (max_ttl, skew) = max_ttl_and_skew(url)?;
         Ok(Self {
             nodes,
             prefix,
             drift: drift(url)?,
             timeout,
             retry: url.duration("retry")?.unwrap_or(RETRY),
-            max_ttl: max_ttl(url)?,
+            max_ttl,
             amnesia: amnesia(url)?,
-            skew: url.duration("skew")?.unwrap_or(SKEW),
+            skew,
             node,
         })
     }
@@ -144,13 +143,20 @@ impl Config {
     }
 }
 
-fn max_ttl(url: &StoreUrl) -> Result<Duration, Error> {
+/// The longest TTL, and by how much clocks may differ.
+fn max_ttl_and_skew(url: &StoreUrl) -> Result<(Duration, Duration), Error> {
     let max_ttl = url.duration("max_ttl")?.unwrap_or(MAX_TTL);
+    let skew = url.duration("skew")?.unwrap_or(SKEW);
     if max_ttl < Duration::from_secs(1) {
         return Err(invalid(format!("a longest TTL of {max_ttl:?} is out of range"))
             .hint("at least 1 s: servers tell in whole seconds how long they have been running"));
     }
-    Ok(max_ttl)
+    // A ballot that is ahead by the skew must be below the floor of a node that has waited for the longest TTL.
+    if skew > max_ttl {
+        return Err(invalid(format!("a skew of {skew:?} is longer than `max_ttl`, {max_ttl:?}"))
+            .hint("raise `max_ttl`, or keep clocks closer together"));
+    }
+    Ok((max_ttl, skew))
 }
 
 fn amnesia(url: &StoreUrl) -> Result<Amnesia, Error> {
@@ -230,6 +236,8 @@ mod tests {
     fn refuses_what_it_cannot_mean() {
         for bad in [
             "redlock://a,a,b",
+            "redlock://u:p@a,u:p@b,u:p@c",
+            "redlock://a,b,c?max_ttl=5s&skew=6s",
             "redlock://a,b,c?amnesia=maybe",
             "redlock://a,b,c?drift=2",
             "redlock://a,b,c?drift=99%",

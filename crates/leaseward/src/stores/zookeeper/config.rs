@@ -52,19 +52,18 @@ impl fmt::Debug for Config {
 impl Config {
     pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
         url.only(KNOWN)?;
-        let rest = url.rest.strip_prefix("//").unwrap_or(&url.rest);
-        let (login, rest) = match rest.rsplit_once('@') {
-            Some((login, rest)) => (Some(StoreUrl::decoded(login)), rest),
-            None => (None, rest),
-        };
-        if login.as_ref().is_some_and(|login| !login.contains(':')) {
+        let site = url.site()?;
+        if site.login.is_some_and(|login| !login.contains(':')) {
             return Err(invalid("a login is written `user:password`".into()));
         }
-        let (hosts, root) = rest.split_once('/').unwrap_or((rest, ""));
+        if site.hosts.is_empty() {
+            return Err(invalid("which servers?".into()));
+        }
+        let host = |(name, port)| Host { name, port };
         Ok(Self {
-            hosts: hosts.split(',').map(host).collect::<Result<_, _>>()?,
-            root: chroot(&StoreUrl::decoded(root))?,
-            login: login.map(Arc::from),
+            hosts: site.addresses(PORT)?.into_iter().map(host).collect(),
+            root: chroot(&StoreUrl::decoded(site.path))?,
+            login: site.login.map(|login| Arc::from(StoreUrl::decoded(login))),
             timeout: url.duration("timeout")?.unwrap_or(TIMEOUT),
         })
     }
@@ -84,25 +83,6 @@ impl Config {
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
         .hint("such as `zookeeper://user:password@host1:2181,host2:2181/locks`")
-}
-
-fn host(text: &str) -> Result<Host, Error> {
-    let bad = || invalid(format!("`{text}` is no host and port"));
-    let (name, port) = match text.strip_prefix('[') {
-        Some(six) => {
-            let (name, port) = six.split_once(']').ok_or_else(bad)?;
-            (name, port.strip_prefix(':'))
-        }
-        None => match text.rsplit_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (text, None),
-        },
-    };
-    let port = port.map_or(Ok(PORT), str::parse).map_err(|_| bad())?;
-    if name.is_empty() {
-        return Err(bad());
-    }
-    Ok(Host { name: StoreUrl::decoded(name), port })
 }
 
 fn chroot(path: &str) -> Result<String, Error> {
