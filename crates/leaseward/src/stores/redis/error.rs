@@ -201,6 +201,10 @@ pub(in crate::stores) fn of_call(error: &RedisError, at: &str) -> Error {
     if let Some(code) = code_of(error) {
         return build(code, first_line(error.detail().unwrap_or_default()));
     }
+    if error.is_connection_refusal() {
+        let message = format!("the connection to redis at {at} has ended");
+        return Error::new(ErrorKind::Unavailable, message).hint("nothing was sent");
+    }
     let message = if error.is_timeout() {
         format!("redis at {at} did not answer in time")
     } else {

@@ -194,7 +194,15 @@ impl Node {
             return;
         }
         let (lost, told) = (link.clone(), why.duplicate());
-        *state = State::Down(why, Some(Lost { link: lost.clone(), since: Instant::now() }));
+        // What is in doubt is what was under way. What is asked from here on is not sent.
+        let known = match why.kind() {
+            ErrorKind::Indeterminate => {
+                Error::new(ErrorKind::Unavailable, why.message().to_owned())
+                    .hint("nothing was sent")
+            }
+            _ => why,
+        };
+        *state = State::Down(known, Some(Lost { link: lost.clone(), since: Instant::now() }));
         drop(state);
         // Not under the lock: whoever listens to events is somebody else's code.
         tracing::warn!(address = %lost.address, error = %told, "lost the connection to redis");

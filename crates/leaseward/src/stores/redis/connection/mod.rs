@@ -251,8 +251,13 @@ impl Connection {
 impl Shared {
     fn send(&self, waiting: Waiting, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RedisError> {
         let mut out = self.out.lock();
-        if let Some(end) = out.end {
-            return Err(end.into());
+        match out.end {
+            None => {}
+            Some(End::Nonsense) => return Err(End::Nonsense.into()),
+            // Nothing of it was sent, as if nobody had been there: that is no doubt.
+            Some(End::Broken(_)) => {
+                return Err(End::Broken(io::ErrorKind::ConnectionRefused).into());
+            }
         }
         write(&mut out.bytes);
         self.waiting.lock().push_back(waiting);
