@@ -4,7 +4,11 @@ use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     Danger, Error, ErrorKind, Guard, Holder, Lease, Mode, Name, OwnerId, Release,
-    engine::{Engine, bid::Outcome, enter::Request},
+    engine::{
+        Engine,
+        bid::Outcome,
+        enter::{Request, until},
+    },
     guard::lost_error,
     options::{Options, Renewing, Retry},
     store::{IfBusy, Standing},
@@ -178,11 +182,12 @@ impl Lock {
         let limit = self.options.wait.map(|wait| clock.now() + wait);
         let mut last = self.timeout(&Busy { holder: None, waiters: 0 });
         for attempt in 0..retry.attempts.max(1) {
-            match self.try_acquire().await {
-                Ok(Attempt::Granted(guard)) => return Ok(guard),
-                Ok(Attempt::Busy(busy)) => last = self.timeout(&busy),
-                Err(error) if error.kind() == ErrorKind::Unavailable => last = error,
-                Err(error) => return Err(error),
+            match until(clock, limit, self.try_acquire()).await {
+                Some(Ok(Attempt::Granted(guard))) => return Ok(guard),
+                Some(Ok(Attempt::Busy(busy))) => last = self.timeout(&busy),
+                Some(Err(error)) if error.kind() == ErrorKind::Unavailable => last = error,
+                Some(Err(error)) => return Err(error),
+                None => break,
             }
             if attempt + 1 == retry.attempts.max(1) {
                 break;

@@ -19,10 +19,13 @@ use crate::{
     },
 };
 
-/// Opens the store a URL names: `sqlite:`, `memory:`.
+/// Opens the store a URL names: `sqlite:`, `memory:`, and those of the crate's features.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] for a URL that names no store; else what the store says.
+///
+/// # Cancel safety
+/// Cancel safe: what was opened so far is closed.
 pub async fn connect(url: &str) -> Result<Locks, Error> {
     Locks::builder().connect(url).await
 }
@@ -30,7 +33,8 @@ pub async fn connect(url: &str) -> Result<Locks, Error> {
 /// A client of one store: makes locks, semaphores, elections. Cheap to clone.
 ///
 /// It lives on the runtime it was made on: a runtime blocked by user code for longer than a TTL loses its leases, but
-/// there are never two holders. (`renewal::a_blocked_runtime_ends_in_lost`)
+/// there are never two holders. (`renewal::a_blocked_runtime_ends_in_lost`) When that runtime ends, everything held is
+/// lost, and whoever waits on another is told so. Not for use in a child that was forked: make a new one there.
 #[derive(Clone)]
 pub struct Locks {
     pub(crate) engine: Arc<Engine>,
@@ -94,6 +98,9 @@ impl Builder {
     /// Opens the store a URL names.
     ///
     /// # Errors
+    /// As [`connect`].
+    ///
+    /// # Cancel safety
     /// As [`connect`].
     pub async fn connect(self, url: &str) -> Result<Locks, Error> {
         let who = self.identity()?;

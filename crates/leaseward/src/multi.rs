@@ -1,6 +1,6 @@
 //! Several names at once.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     Attempt, Busy, Error, ErrorKind, Fence, Guard, Lock, LostReason, Mode, Name, OwnerId, Release,
@@ -130,10 +130,10 @@ impl MultiLock {
         let names = self.names()?;
         let engine = &self.lock.engine;
         let limit = self.lock.options.wait.map(|wait| engine.clock.now() + wait);
-        if let MultiAttempt::Granted(guard) = self.try_acquire().await? {
-            return Ok(guard);
-        }
         let one_by_one = async {
+            if let MultiAttempt::Granted(guard) = self.try_acquire().await? {
+                return Ok(guard);
+            }
             let mut guards = Vec::with_capacity(names.len());
             for name in names {
                 let mut lock = self.lock.named(name.clone());
@@ -212,11 +212,11 @@ impl MultiGuard {
         let mut all: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.lost())).collect();
         std::future::poll_fn(|cx| {
             for (guard, lost) in self.guards.iter().zip(&mut all) {
-                if let std::task::Poll::Ready(reason) = lost.as_mut().poll(cx) {
-                    return std::task::Poll::Ready((guard.name().clone(), reason));
+                if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+                    return Poll::Ready((guard.name().clone(), reason));
                 }
             }
-            std::task::Poll::Pending
+            Poll::Pending
         })
         .await
     }
@@ -230,8 +230,8 @@ impl MultiGuard {
     /// Cancelled, the rest is released in the background.
     pub async fn release(self) -> Result<Release, Error> {
         let mut outcome = Ok(Release::Released);
-        for guard in self.guards {
-            match guard.release().await {
+        for released in all_released(self.guards).await {
+            match released {
                 Ok(Release::Released) => {}
                 Ok(Release::AlreadyExpired) if outcome.is_ok() => {
                     outcome = Ok(Release::AlreadyExpired);
@@ -248,6 +248,26 @@ impl MultiGuard {
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
     }
+}
+
+/// All at once: they go out together, and each may take its time if the store is away.
+async fn all_released(guards: Vec<Guard>) -> Vec<Result<Release, Error>> {
+    let mut releases: Vec<_> =
+        guards.into_iter().map(|guard| (Box::pin(guard.release()), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (release, outcome) in releases.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
+            if let Poll::Ready(told) = release.as_mut().poll(cx) {
+                *outcome = Some(told);
+            }
+        }
+        if releases.iter().all(|(_, outcome)| outcome.is_some()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    releases.into_iter().filter_map(|(_, outcome)| outcome).collect()
 }
 
 impl fmt::Display for MultiGuard {

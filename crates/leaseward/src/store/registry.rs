@@ -183,6 +183,9 @@ fn examples() -> String {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`] for an unknown scheme or setting; else what the store says.
+///
+/// # Cancel safety
+/// Cancel safe: what was opened so far is closed.
 pub async fn open(url: &str, context: OpenContext) -> Result<Arc<dyn Store>, Error> {
     let url = StoreUrl::parse(url)?;
     let scheme = schemes()
