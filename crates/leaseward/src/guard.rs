@@ -1,12 +1,15 @@
 //! The value a caller holds while it holds a lease.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     Error, ErrorKind, Fence, Handle, LostReason, Mode, Name,
     clock::Moment,
     engine::{Engine, bid::Bid},
 };
+
+/// Between looks at a deadline that is near, by a clock that may not go as the runtime's does.
+const NAP_MIN: Duration = Duration::from_millis(1);
 
 /// What became of a lease that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,13 +128,39 @@ impl Lease {
             if let Some(reason) = self.lost_now() {
                 return reason;
             }
-            ended.await;
+            // The signal comes from one task for all leases. Should that stand still, because somebody blocks its thread,
+            // the deadline passes all the same: so it is minded here too.
+            let mut passed = std::pin::pin!(self.deadline_passed());
+            std::future::poll_fn(|cx| {
+                if ended.as_mut().poll(cx).is_ready() {
+                    Poll::Ready(())
+                } else {
+                    passed.as_mut().poll(cx)
+                }
+            })
+            .await;
         }
+    }
+
+    /// Sleeps until the deadline as it is now. Never wakes for a lease that somebody else has meanwhile.
+    async fn deadline_passed(&self) {
+        if self.bid.fence() != self.fence {
+            return std::future::pending().await;
+        }
+        let left = self.bid.deadline().since(self.engine.clock.now());
+        let slept = {
+            // On the caller's runtime: that of the engine may be the one that stands still. Outside of any, there is no
+            // other.
+            let is_inside = tokio::runtime::Handle::try_current().is_ok();
+            let _there = (!is_inside).then(|| self.engine.runtime.enter());
+            tokio::time::sleep(left.max(NAP_MIN))
+        };
+        slept.await;
     }
 
     /// Why it is lost, if it is.
     pub(crate) fn lost_now(&self) -> Option<LostReason> {
-        if let Some(reason) = self.bid.ended() {
+        if let Some(reason) = self.bid.ended_for(self.fence) {
             return Some(reason);
         }
         let is_over =

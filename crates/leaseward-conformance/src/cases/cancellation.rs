@@ -15,6 +15,8 @@ pub(super) const CASES: &[Case] = &[
     case!(a_dropped_acquire_gives_back_what_was_granted),
     case!(a_dropped_acquire_withdraws_what_was_not_sent),
     case!(a_dropped_try_gives_back_what_was_granted),
+    case!(a_dropped_try_whose_reply_is_lost_holds_nothing),
+    case!(who_is_not_polled_keeps_nobody_waiting),
     case!(a_grant_on_its_way_is_given_back, Need::Queue),
     case!(a_dropped_waiter_does_not_take_others_with_it),
     case!(a_dropped_release_still_releases),
@@ -85,6 +87,46 @@ async fn a_dropped_try_gives_back_what_was_granted(fixture: &Fixture) {
     for name in ["x", "y", "z"] {
         assert!(other.lock(name).acquire().await.expect("it comes free").is_held());
     }
+}
+
+async fn a_dropped_try_whose_reply_is_lost_holds_nothing(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    line.next(Kind::Ask, [Fate::HoldAndLoseReply]);
+    let several = one.all(["x", "y"]).ttl(LONG);
+    let several = tokio::spawn(async move { several.try_acquire().await.map(drop) });
+    line.held_back(1).await;
+    cancel(several).await;
+    line.let_go();
+    for name in ["x", "y"] {
+        assert!(other.lock(name).acquire().await.expect("it comes free").is_held());
+    }
+}
+
+/// Whoever acquires may be waiting for something else meanwhile, as in `select!`, with what others need under way.
+async fn who_is_not_polled_keeps_nobody_waiting(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let lanes = locks.capability().lanes;
+    let mut parked = Vec::new();
+    for at in 0..lanes {
+        line.next(Kind::Ask, [Fate::HoldReply]);
+        let lock = locks.lock(format!("x{at}")).ttl(LONG);
+        let mut asking = Box::pin(async move { lock.acquire().await });
+        while line.seen(Kind::Ask) <= at {
+            assert!(poll_once(&mut asking).await.is_none(), "its answer is held back");
+            tokio::task::yield_now().await;
+        }
+        parked.push(asking);
+    }
+    line.held_back(lanes).await;
+    let heard = Heard::of(&locks);
+    let joined = asking(locks.lock("x0").ttl(LONG));
+    heard.first(EventKind::Waiting).await;
+    line.let_go();
+    // Nobody polls them, and yet others get on: by the same way, and behind the same bid.
+    take(&locks.lock("y")).await.release().await.expect("given back");
+    drop(parked);
+    assert!(granted(joined).await.is_held());
 }
 
 async fn a_grant_on_its_way_is_given_back(fixture: &Fixture) {

@@ -16,7 +16,8 @@ use crate::{
     Case, Fixture, Kind, Need,
     case::case,
     support::{
-        Heard, LONG, SHORT, Witness, asking, granted, join, on_own_runtime, queue_of, take, view,
+        Heard, LONG, SHORT, Witness, asking, cancel, granted, join, on_own_runtime, queue_of, take,
+        view,
     },
 };
 
@@ -28,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
     case!(inherits_the_deadline, Need::Blocks).timed(),
     case!(never_passes_on_a_lost_lease, Need::Blocks, Need::Queue),
     case!(never_passes_on_what_was_asked_for_otherwise, Need::Blocks),
+    case!(who_is_left_behind_gets_what_it_asked_for, Need::Value),
 ];
 
 async fn passes_on_with_growing_fences(fixture: &Fixture) {
@@ -201,4 +203,22 @@ async fn never_passes_on_what_was_asked_for_otherwise(fixture: &Fixture) {
         seen.holders[0].value.as_ref().map(leaseward::Value::to_text).as_deref(),
         Some("mine")
     );
+}
+
+/// It joined the bid of one who goes before it is granted.
+async fn who_is_left_behind_gets_what_it_asked_for(fixture: &Fixture) {
+    let (locks, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&locks);
+    let held = take(&other.lock("x").ttl(LONG)).await;
+    let first = asking(locks.lock("x").ttl(LONG));
+    heard.nth(EventKind::Waiting, 1).await;
+    let second = asking(locks.lock("x").ttl(LONG / 2).value("mine"));
+    heard.nth(EventKind::Waiting, 2).await;
+    cancel(first).await;
+    held.release().await.expect("given back");
+    let second = granted(second).await;
+    assert_eq!(second.ttl(), LONG / 2);
+    let seen = view(&other, "x").await;
+    let value = seen.holders[0].value.as_ref().map(leaseward::Value::to_text);
+    assert_eq!(value.as_deref(), Some("mine"));
 }

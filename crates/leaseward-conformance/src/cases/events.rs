@@ -1,11 +1,11 @@
 //! What a client says about itself.
 
-use leaseward::{ErrorKind, Event, EventKind, Fence, LostReason};
+use leaseward::{ErrorKind, Event, EventKind, Fence, LostReason, Release};
 
 use crate::{
-    Case, Fixture,
+    Case, Fixture, Kind,
     case::case,
-    support::{Heard, LONG, Logs, SHORT, asking, busy, eventually, granted, take},
+    support::{Heard, KEPT, LONG, Logs, SHORT, asking, busy, eventually, granted, take},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     case!(losses_are_told).timed(),
     case!(events_are_logged_in_the_callers_span).timed(),
     case!(no_token_is_ever_shown).timed(),
+    case!(a_listener_that_panics_costs_no_lease).timed(),
 ];
 
 fn is_about(event: &Event, name: &str, fence: Fence) {
@@ -132,4 +133,18 @@ async fn no_token_is_ever_shown(fixture: &Fixture) {
     let token = json["token"].as_str().expect("the secret itself");
     assert!(shown.contains(&token[..8]), "its beginning is there, so the rest was looked for");
     assert!(!shown.contains(&token[..9]), "a token was shown");
+}
+
+async fn a_listener_that_panics_costs_no_lease(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    locks.on_event(|event| {
+        if event.kind == EventKind::Renewed {
+            // A panic without a word: this one is meant.
+            std::panic::resume_unwind(Box::new("it does not like renewals"));
+        }
+    });
+    let guard = take(&locks.lock("x").ttl(KEPT)).await;
+    line.sent(Kind::Renew, 3).await;
+    assert!(guard.is_held());
+    assert_eq!(guard.release().await.expect("answered"), Release::Released);
 }

@@ -1,6 +1,6 @@
 //! Leases are kept as long as their guards live, and no longer than is safe.
 
-use std::{sync::mpsc, time::Duration};
+use std::sync::mpsc;
 
 use leaseward::{ErrorKind, Guard, LostReason, Release};
 use tokio::sync::oneshot;
@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::{
     Case, Fate, Fixture, Kind,
     case::case,
-    support::{LONG, SHORT, busy, held_with, join, on_own_runtime, take, view},
+    support::{KEPT, LONG, SHORT, busy, held_with, join, on_own_runtime, poll_once, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -20,13 +20,11 @@ pub(super) const CASES: &[Case] = &[
     case!(ends_at_the_longest_hold).timed(),
     case!(danger_is_told_before_the_end).timed(),
     case!(a_late_reply_revives_nothing).timed(),
+    case!(one_that_nobody_polls_keeps_no_other_from_being_sent).timed(),
     case!(racing_a_release_revives_nothing).timed(),
     case!(a_blocked_runtime_ends_in_lost),
     case!(blocked_work_ends_in_lost),
 ];
-
-/// Of leases that must survive a stall of a busy machine while they are renewed.
-const KEPT: Duration = Duration::from_millis(1_500);
 
 async fn keeps_the_lease(fixture: &Fixture) {
     let (one, other) = (fixture.client().await, fixture.client().await);
@@ -115,6 +113,24 @@ async fn a_late_reply_revives_nothing(fixture: &Fixture) {
     assert!(!guard.is_held() && next.fence() > guard.fence());
     assert_eq!(guard.release().await.expect("answered"), Release::AlreadyExpired);
     assert!(next.is_held());
+}
+
+/// Its holder asked for a renewal and does something else before it looks what became of it.
+async fn one_that_nobody_polls_keeps_no_other_from_being_sent(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let (asked, other) =
+        (take(&locks.lock("x").ttl(LONG)).await, take(&locks.lock("y").ttl(KEPT)).await);
+    line.next(Kind::Renew, [Fate::HoldReply]);
+    let mut renewing = Box::pin(asked.renew());
+    while line.seen(Kind::Renew) == 0 {
+        assert!(poll_once(&mut renewing).await.is_none(), "its answer is held back");
+        tokio::task::yield_now().await;
+    }
+    line.held_back(1).await;
+    line.let_go();
+    line.sent(Kind::Renew, 4).await;
+    assert!(other.is_held(), "it was renewed meanwhile");
+    renewing.await.expect("renewed");
 }
 
 /// The renewal arrives after the release, when another one has the name.

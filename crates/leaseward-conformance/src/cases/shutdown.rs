@@ -1,11 +1,11 @@
 //! Graceful ends.
 
-use leaseward::{ErrorKind, LostReason};
+use leaseward::{ErrorKind, EventKind, LostReason};
 
 use crate::{
     Case, Fate, Fixture, Kind, Need,
     case::case,
-    support::{LONG, SHORT, asking, busy, queue_of, take},
+    support::{Heard, LONG, SHORT, asking, busy, granted, poll_once, queue_of, take},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -16,6 +16,8 @@ pub(super) const CASES: &[Case] = &[
     case!(keeps_a_minimum_hold, Need::MinHold),
     case!(waits_for_what_was_dropped).timed(),
     case!(a_lost_release_is_sent_again),
+    case!(who_comes_second_waits_for_the_first),
+    case!(is_no_loss_to_who_had_released).timed(),
     case!(ends_although_the_store_is_gone).timed(),
 ];
 
@@ -119,4 +121,37 @@ async fn ends_although_the_store_is_gone(fixture: &Fixture) {
     one.shutdown().await;
     assert!(!guard.is_held());
     assert!(other.lock("x").acquire().await.expect("by its TTL").is_held());
+}
+
+async fn who_comes_second_waits_for_the_first(fixture: &Fixture) {
+    let (one, line) = fixture.faulty().await;
+    let other = fixture.client().await;
+    let _held = take(&one.lock("x").ttl(LONG)).await;
+    line.next(Kind::Release, [Fate::HoldRequest]);
+    let first = one.clone();
+    let first = tokio::spawn(async move { first.shutdown().await });
+    line.held_back(1).await;
+    let mut second = Box::pin(one.shutdown());
+    assert!(poll_once(&mut second).await.is_none(), "nothing has been given back yet");
+    line.let_go();
+    second.await;
+    take(&other.lock("x")).await.release().await.expect("it was given back");
+    first.await.expect("no panic");
+}
+
+/// It passed its lease on inside the process, and that one ends with the client.
+async fn is_no_loss_to_who_had_released(fixture: &Fixture) {
+    let locks = fixture.client().await;
+    let heard = Heard::of(&locks);
+    let first = take(&locks.lock("x").ttl(LONG)).await;
+    let lease = first.lease();
+    let second = asking(locks.lock("x").ttl(LONG));
+    heard.first(EventKind::Waiting).await;
+    let mut lost = Box::pin(lease.lost());
+    assert!(poll_once(&mut lost).await.is_none());
+    first.release().await.expect("given back");
+    let second = granted(second).await;
+    locks.shutdown().await;
+    assert_eq!(second.lost().await, LostReason::ShutDown);
+    assert!(poll_once(&mut lost).await.is_none(), "it had been released in time");
 }

@@ -47,6 +47,8 @@ pub enum Fate {
     HoldRequest,
     /// It is carried out, and the reply waits at the gate.
     HoldReply,
+    /// It is carried out, and the reply waits at the gate, where it is lost: *indeterminate*.
+    HoldAndLoseReply,
     /// It is slow, both ways.
     Delay(Duration),
 }

@@ -69,7 +69,7 @@ impl Store for Faulty {
                 }
             }
             let answers = if arriving.is_empty() { vec![] } else { inner.submit(arriving).await };
-            if fates.contains(&Fate::HoldReply) {
+            if fates.iter().any(|fate| matches!(fate, Fate::HoldReply | Fate::HoldAndLoseReply)) {
                 line.gate.pass().await;
             }
             delay(&fates, &*clock).await;
@@ -152,7 +152,7 @@ fn replies(fates: &[Fate], answers: Vec<Answer>) -> Vec<Answer> {
         .map(|fate| match fate {
             Fate::Refuse => Err(Error::new(ErrorKind::Unavailable, "the line is cut")),
             Fate::LoseRequest => Err(lost()),
-            Fate::LoseReply => {
+            Fate::LoseReply | Fate::HoldAndLoseReply => {
                 drop(next());
                 Err(lost())
             }

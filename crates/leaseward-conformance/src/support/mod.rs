@@ -26,6 +26,9 @@ pub use self::{
 /// The TTL of leases that are meant to run out: as short as a busy machine allows.
 pub const SHORT: Duration = Duration::from_millis(300);
 
+/// The TTL of leases that must survive a stall of a busy machine while they are renewed.
+pub const KEPT: Duration = Duration::from_millis(1_500);
+
 /// The TTL of leases that are not: whatever comes free sooner did not come free by expiry.
 pub const LONG: Duration = Duration::from_secs(3600);
 

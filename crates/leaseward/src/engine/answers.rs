@@ -43,8 +43,9 @@ impl Engine {
                 let _ = tell.send((sent, answer));
             }
             Target::Tell(tell, undo) => {
-                if let Err((_, Ok(Reply::Granted(_)))) = tell.send((sent, answer))
+                if let Err((_, unheard)) = tell.send((sent, answer))
                     && let Some(ask) = undo
+                    && may_have_got(&unheard)
                 {
                     self.give_back(&ask);
                 }
@@ -292,6 +293,14 @@ impl Engine {
             state.cohort().renewed(renewal.waiters, renewal.block);
         }
         self.events.renewed(bid)
+    }
+}
+
+/// Whether an ask that was answered so may have been granted what it asked for.
+pub(super) fn may_have_got(answer: &Answer) -> bool {
+    match answer {
+        Ok(reply) => matches!(reply, Reply::Granted(_)),
+        Err(error) => error.kind() == ErrorKind::Indeterminate,
     }
 }
 

@@ -30,12 +30,25 @@ const RETRY_SHARE: u32 = 8;
 const DANGER_SHARE: u32 = 4;
 
 impl Engine {
-    /// The leases that have outlived their beginning and do not stand in the queue yet.
-    pub(super) fn grown(&self) -> Vec<Arc<Bid>> {
-        self.table.select(|bid| {
+    /// The leases that have outlived their beginning and do not stand in the queue yet. The others are most likely given
+    /// back before anything is due, and would stand there until then: they are gone through again when half the time of
+    /// the first of them is over, a quarter of it from now at the soonest.
+    pub(super) fn grown(&self, now: Moment) -> Vec<Arc<Bid>> {
+        let mut again = Moment::NEVER;
+        let grown = self.table.select(|bid| {
             let state = bid.state.lock();
-            state.claim.is_held() && state.kept == Kept::Nowhere
-        })
+            if !state.claim.is_held() || state.kept != Kept::Nowhere {
+                return false;
+            }
+            let interval = state.due.since(state.last_sent);
+            let is_grown = now >= state.last_sent + interval / 4;
+            if !is_grown {
+                again = again.min(state.last_sent + interval / 2);
+            }
+            is_grown
+        });
+        self.keeper.sweep_by(again);
+        grown
     }
 
     /// Puts such a lease into the queue, if it is still held.

@@ -124,7 +124,8 @@ pub(crate) struct Bid {
     pub(crate) spec: Spec,
     /// What guards read without a lock: the end of the lease in nanoseconds, 0 before it is held.
     deadline: AtomicU64,
-    /// The fence of the guard that holds it now, 0 for none: leases of earlier guards are known by it.
+    /// The fence of the guard that holds it now, or, marked with [`DONE`], held it last; 0 for none. Leases of earlier guards
+    /// are known by it.
     fence: AtomicU64,
     /// 0 while it may be held, then the reason it is not.
     ended: AtomicU8,
@@ -191,6 +192,9 @@ pub(crate) struct Crowd {
 
 const LIVE: u8 = 0;
 
+/// Marks the fence of a guard that is done. Fences stay far below it.
+const DONE: u64 = 1 << 63;
+
 impl Bid {
     pub(crate) fn new(name: Name, token: Token, spec: Spec, state: BidState) -> Self {
         let deadline = state.claim.deadline().map_or(0, Moment::as_nanos);
@@ -213,8 +217,16 @@ impl Bid {
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
     }
 
+    /// The fence of the guard that holds it now; zero if none does.
     pub(crate) fn fence(&self) -> Fence {
-        Fence::new(self.fence.load(Ordering::Acquire))
+        let fence = self.fence.load(Ordering::Acquire);
+        Fence::new(if fence & DONE == 0 { fence } else { 0 })
+    }
+
+    /// Why the lease of the guard with this fence is lost, if it is known to be.
+    pub(crate) fn ended_for(&self, fence: Fence) -> Option<LostReason> {
+        let last = self.fence.load(Ordering::Acquire) & !DONE;
+        self.ended().filter(|_| last == fence.get())
     }
 
     pub(crate) fn set_fence(&self, fence: Fence) {
@@ -223,7 +235,8 @@ impl Bid {
 
     /// The guard with this fence is done; its successor's fence stays. `false` if it was done before.
     pub(crate) fn clear_fence(&self, fence: Fence) -> bool {
-        self.fence.compare_exchange(fence.get(), 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        let (held, done) = (fence.get(), fence.get() | DONE);
+        self.fence.compare_exchange(held, done, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Why it is lost, if it is known to be.

@@ -10,7 +10,9 @@ use std::{
 
 use super::{
     Engine,
-    lane::{Drive, Flight, Target, Which},
+    drive::{Drive, NewSeat},
+    flight::Flight,
+    lane::{Seat, Target, Which},
 };
 use crate::{
     clock::{BoxFuture, Moment},
@@ -34,6 +36,7 @@ pub(super) enum Direct {
 
 /// An operation that was sent and not answered yet.
 pub(super) struct UnderWay {
+    seat: Seat,
     answers: BoxFuture<'static, Vec<Answer>>,
     sent: Moment,
 }
@@ -50,18 +53,18 @@ impl Engine {
             // It took less than reading the clock does.
             return Direct::Answered { sent, answer, now: sent };
         }
-        let lane = self.lane(which);
-        if self.wants_gathering() || !lane.claim_idle_seat() {
+        if self.wants_gathering() {
             return Direct::Not(operation);
         }
+        let Some(seat) = NewSeat::claim(self, which) else { return Direct::Not(operation) };
+        // The store's timers are those of the engine's runtime: the caller's may end before.
+        let _here = self.runtime.enter();
         let mut answers = self.store.submit(vec![operation]);
         // Whoever follows it polls again with a waker of its own.
         match answers.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => Direct::UnderWay(UnderWay { answers, sent }),
+            Poll::Pending => Direct::UnderWay(UnderWay { seat: seat.keep(), answers, sent }),
             Poll::Ready(mut answers) => {
-                if lane.leave_seat() {
-                    self.spawn_pump(which, None);
-                }
+                drop(seat);
                 let answer = answers.pop().expect("BUG: a store answers every operation");
                 self.note_health(answer.as_ref().err());
                 Direct::Answered { sent, answer, now: self.clock.now() }
@@ -83,7 +86,8 @@ impl Engine {
         under_way: UnderWay,
         target: Target,
     ) -> Drive {
-        let UnderWay { answers, sent } = under_way;
-        Drive::of_flight(self.clone(), which, Flight::of_one(answers, target, sent))
+        let UnderWay { seat, answers, sent } = under_way;
+        let flight = Flight::of_one(self, answers, target, sent);
+        Drive::of_flight(self.clone(), which, seat, flight)
     }
 }

@@ -16,8 +16,9 @@ use super::{
     claim::Decision,
     cohort,
     direct::Direct,
+    drive::Drive,
     follow::After,
-    lane::{Drive, Job, Target, Which},
+    lane::{Job, Target, Which},
 };
 use crate::{
     Error, ErrorKind, Mode, Name,
@@ -137,6 +138,8 @@ impl Engine {
         now: Moment,
     ) -> Result<Entered, Error> {
         let mut shard = self.table.lock(name);
+        // Under the lock: what is in the table when it is shut down is given back, and nothing comes in after that.
+        self.check_open()?;
         let joins = self.cohorts && spec.mode() == Mode::Exclusive;
         if joins && !shard.bids(name).is_empty() {
             let (waiter, waiting) = self.waiter(name, spec, owner);
@@ -218,10 +221,7 @@ impl Engine {
         }
         // Lost while it was sent, with its session as a rule: nobody tells those who join an ended bid.
         drop(state);
-        match self.check_open() {
-            Ok(()) => self.bid_again(&mut shard, bid, VecDeque::from([waiter]), &mut after),
-            Err(closed) => after.tell.push((waiter.tell, Outcome::Failed(closed))),
-        }
+        self.bid_again(&mut shard, bid, VecDeque::from([waiter]), &mut after);
         drop(shard);
         after.run(self);
     }

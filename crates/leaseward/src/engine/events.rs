@@ -1,6 +1,7 @@
 //! Tells whoever listens: `tracing`, `metrics`, and sinks such as the audit log. Nearly free when nobody does.
 
 use std::{
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -116,7 +117,11 @@ impl Events {
         // A copy: what a sink does may lead to events of its own.
         let sinks = self.sinks.read().clone();
         for sink in sinks {
-            sink(event);
+            // Somebody else's code, on the thread that renews leases as often as not: should it panic, they go on.
+            let told = panic::catch_unwind(AssertUnwindSafe(|| sink(event)));
+            if told.is_err() {
+                tracing::error!(target: "leaseward", "a listener panicked and missed an event");
+            }
         }
         log(event);
     }

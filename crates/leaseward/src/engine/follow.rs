@@ -18,6 +18,7 @@ use super::{
     cohort::{Cohort, HandOver},
     events::Found,
     lane::{Job, Target, Which},
+    shut_down,
     table::Shard,
 };
 use crate::{
@@ -109,6 +110,12 @@ impl Engine {
             after.asks.push(self.discard(shard, bid));
             return;
         };
+        if bid.spec.mode() == crate::Mode::Exclusive && !waiter.spec.can_inherit(&bid.spec) {
+            // It joined one who has gone, and asked for something else.
+            state.crowd().waiters.push_front(waiter);
+            drop(state);
+            return self.give_up_lease(shard, bid, Duration::ZERO, after);
+        }
         self.open_lease(bid, &mut state, grant, deadline, now);
         // An ask that is still under way keeps no renewal from being sent.
         state.is_in_flight = false;
@@ -199,7 +206,7 @@ impl Engine {
         let deadline = state.claim.deadline().unwrap_or(now);
         let hand_over = state.cohort().hand_over(now, deadline, false);
         match (hand_over, state.next_waiter()) {
-            (HandOver::Pass, Some(waiter)) => {
+            (HandOver::Pass, Some(waiter)) if waiter.spec.can_inherit(&bid.spec) => {
                 let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
                 after.tell.push((waiter.tell, Outcome::Granted(guard)));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
@@ -267,6 +274,10 @@ impl Engine {
         waiters.retain(|waiter| !waiter.tell.is_closed());
         if waiters.is_empty() {
             return;
+        }
+        if self.check_open().is_err() {
+            let closed = |waiter: Waiter| (waiter.tell, Outcome::Failed(shut_down()));
+            return after.tell.extend(waiters.into_iter().map(closed));
         }
         let token = claim::token_after(&old.token, self.new_token());
         let (bid, job) = self.new_bid(old.name.clone(), token, waiters);

@@ -30,6 +30,9 @@ use crate::clock::{Clock, Moment};
 /// Leases due sooner than this go into the queue at once.
 const SWEEP_MIN: Duration = Duration::from_millis(10);
 
+/// What a caller drives and is not polled for stands for at least this long, and at most twice as long.
+const STANDS: Duration = Duration::from_millis(20);
+
 /// Renewals of one interval fall on this many moments at most.
 const GRID: u32 = 64;
 
@@ -46,6 +49,8 @@ pub(crate) struct Keeper {
     queues: Mutex<Queues>,
     /// When the table is gone through for leases that have outlived their beginning.
     sweep_at: AtomicU64,
+    /// When what callers drive is looked at.
+    callers_at: AtomicU64,
     /// When the keeper wakes by itself, so that nobody wakes it needlessly.
     planned: AtomicU64,
     wake: Notify,
@@ -81,6 +86,7 @@ impl Ord for Due {
 struct Round {
     due: Vec<Due>,
     sweeps: bool,
+    minds_callers: bool,
     closed: bool,
 }
 
@@ -95,6 +101,7 @@ impl Keeper {
         Self {
             queues: Mutex::new(Queues { heap: BinaryHeap::new(), closed: false }),
             sweep_at: AtomicU64::new(u64::MAX),
+            callers_at: AtomicU64::new(u64::MAX),
             planned: AtomicU64::new(u64::MAX),
             wake: Notify::new(),
         }
@@ -107,10 +114,14 @@ impl Keeper {
             return self.schedule(bid, state, due);
         }
         state.due = due;
-        let sweep_at = now + ahead / 2;
-        if sweep_at.as_nanos() < self.sweep_at.load(Ordering::Relaxed) {
-            self.sweep_at.fetch_min(sweep_at.as_nanos(), Ordering::SeqCst);
-            self.wake_by(sweep_at);
+        self.sweep_by(now + ahead / 2);
+    }
+
+    /// Goes through the table at a moment, or before.
+    pub(crate) fn sweep_by(&self, at: Moment) {
+        if at.as_nanos() < self.sweep_at.load(Ordering::Relaxed) {
+            self.sweep_at.fetch_min(at.as_nanos(), Ordering::SeqCst);
+            self.wake_by(at);
         }
     }
 
@@ -123,6 +134,16 @@ impl Keeper {
         self.queues.lock().heap.push(Reverse(Due(due, bid.clone())));
         state.kept = Kept::Queue(due);
         self.wake_by(due);
+    }
+
+    /// Looks at what callers drive, soon.
+    pub(crate) fn mind_callers(&self, clock: &Arc<dyn Clock>) {
+        // Seldom: all that is put down until then is looked at together.
+        if self.callers_at.load(Ordering::Relaxed) == u64::MAX {
+            let at = clock.now() + STANDS;
+            self.callers_at.fetch_min(at.as_nanos(), Ordering::SeqCst);
+            self.wake_by(at);
+        }
     }
 
     pub(crate) fn close(&self) {
@@ -143,7 +164,9 @@ impl Keeper {
         self.planned.store(first.as_nanos(), Ordering::SeqCst);
         // After the plan is known to others: who asks for a sweep from here on sees it and wakes us, who asked before is
         // seen here. Either way no sweep is missed.
-        let next = first.min(Moment::from_nanos(self.sweep_at.load(Ordering::SeqCst)));
+        let sweep_at = Moment::from_nanos(self.sweep_at.load(Ordering::SeqCst));
+        let callers_at = Moment::from_nanos(self.callers_at.load(Ordering::SeqCst));
+        let next = first.min(sweep_at).min(callers_at);
         self.planned.fetch_min(next.as_nanos(), Ordering::SeqCst);
         next
     }
@@ -158,6 +181,11 @@ impl Keeper {
             self.sweep_at.store(u64::MAX, Ordering::SeqCst);
             round.sweeps = true;
         }
+        if self.callers_at.load(Ordering::SeqCst) <= now.as_nanos() {
+            // Before they are looked at, for the same reason.
+            self.callers_at.store(u64::MAX, Ordering::SeqCst);
+            round.minds_callers = true;
+        }
         while round.due.len() < most
             && queues.heap.peek().is_some_and(|Reverse(due)| due.0 <= now)
             && let Some(Reverse(due)) = queues.heap.pop()
@@ -169,6 +197,7 @@ impl Keeper {
 
     /// Runs until the engine is gone.
     pub(crate) async fn run(self: Arc<Self>, engine: Weak<Engine>, clock: Arc<dyn Clock>) {
+        let _last = Last(engine.clone());
         loop {
             let at = self.plan();
             let mut woken = std::pin::pin!(self.wake.notified());
@@ -188,8 +217,11 @@ impl Keeper {
             if round.closed {
                 return;
             }
+            if round.minds_callers && engine.take_over_callers() {
+                self.mind_callers(&clock);
+            }
             if round.sweeps {
-                for grown in engine.grown().chunks(step) {
+                for grown in engine.grown(clock.now()).chunks(step) {
                     grown.iter().for_each(|bid| engine.put_in_queue(bid));
                     tokio::task::yield_now().await;
                 }
@@ -198,6 +230,17 @@ impl Keeper {
                 engine.attend(&round.due);
                 tokio::task::yield_now().await;
             }
+        }
+    }
+}
+
+/// Dropped with the keeper: if the engine is still there, the runtime has ended under it.
+struct Last(Weak<Engine>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0.upgrade() {
+            engine.orphan();
         }
     }
 }

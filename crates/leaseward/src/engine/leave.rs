@@ -15,7 +15,7 @@ use super::{
     table::Shard,
 };
 use crate::{
-    Error, ErrorKind, LostReason, Release,
+    Error, ErrorKind, Fence, LostReason, Release,
     clock::Moment,
     store::{self, Answer, Operation, Reply},
 };
@@ -45,7 +45,7 @@ impl Engine {
         self: &Arc<Self>,
         bid: &Arc<Bid>,
         now: Moment,
-    ) -> (Left, Option<super::lane::Drive>) {
+    ) -> (Left, Option<super::drive::Drive>) {
         let mut after = After::default();
         let mut shard = self.table.lock(&bid.name);
         let state = bid.state.lock();
@@ -116,6 +116,8 @@ impl Engine {
             HandOver::Reserve => {
                 state.crowd().waiters.push_front(waiter);
                 state.seat = Seat::Passing;
+                // Whoever had it is done with it: what becomes of it now is none of its business.
+                bid.set_fence(Fence::ZERO);
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
             }
@@ -265,6 +267,11 @@ impl Engine {
             Some((_, Ok(Reply::Renewed(_)))) => Ok(()),
             Some((_, Ok(_))) => Err(lost(LostReason::NotOurs)),
             Some((_, Err(error))) => Err(error),
+            // Renewed meanwhile by the keeper, whatever became of this.
+            None if bid.is_held_at(self.clock.now()) => Err(Error::new(
+                ErrorKind::Indeterminate,
+                "the store did not say whether the lease was renewed",
+            )),
             None => Err(lost(LostReason::Expired)),
         }
     }

@@ -1,7 +1,7 @@
 //! The engine: everything a user sees, written once for all stores.
 //!
 //! Decisions are pure ([`claim`], [`cohort`], [`breaker`], [`backoff`], [`order`]); what remains here executes them:
-//! [`lane`] and [`direct`] send, [`enter`] lets callers in, [`answers`] takes what stores say and [`follow`] does what follows from it, [`leave`] gives back, [`keeper`] minds
+//! [`lane`], [`drive`] and [`direct`] send, [`enter`] lets callers in, [`answers`] takes what stores say and [`follow`] does what follows from it, [`leave`] gives back, [`keeper`] minds
 //! the time. A bid's state changes only under the lock of its name's shard; nothing awaits while holding one, and
 //! callers are told after it is released.
 
@@ -13,9 +13,11 @@ mod breaker;
 pub(crate) mod claim;
 mod cohort;
 mod direct;
+mod drive;
 mod dump;
 pub(crate) mod enter;
 pub(crate) mod events;
+mod flight;
 mod follow;
 mod ghosts;
 mod keeper;
@@ -88,6 +90,8 @@ pub(crate) struct Engine {
     acquisitions: AtomicU32,
     next_waiter: AtomicU64,
     closed: AtomicBool,
+    /// Whether it has been shut down to the end.
+    is_shut_down: tokio::sync::Mutex<bool>,
 }
 
 impl Engine {
@@ -118,6 +122,7 @@ impl Engine {
             acquisitions: AtomicU32::new(0),
             next_waiter: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            is_shut_down: tokio::sync::Mutex::default(),
             store,
         });
         engine.events.guarantee(&engine.store.guarantee());
@@ -141,7 +146,7 @@ impl Engine {
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::ShutDown, "this `Locks` was shut down"));
+            return Err(shut_down());
         }
         Ok(())
     }
@@ -166,24 +171,39 @@ impl Engine {
         };
         let Some(error) = failure.filter(trouble) else {
             if self.is_troubled.load(Ordering::Relaxed) {
-                let change = self.breaker.lock().succeeded();
+                let mut breaker = self.breaker.lock();
+                let change = breaker.succeeded();
+                // Under its lock: what fails from here on is not forgotten.
                 self.is_troubled.store(false, Ordering::Relaxed);
+                drop(breaker);
                 if change == Change::Closed {
                     self.events.breaker_closed();
                 }
             }
             return;
         };
-        self.is_troubled.store(true, Ordering::Relaxed);
         let random = self.random.lock().random();
-        if self.breaker.lock().failed(error, self.clock.now(), random) == Change::Opened {
+        let mut breaker = self.breaker.lock();
+        let change = breaker.failed(error, self.clock.now(), random);
+        self.is_troubled.store(true, Ordering::Relaxed);
+        drop(breaker);
+        if change == Change::Opened {
             self.events.breaker_opened(error);
         }
+    }
+
+    /// Has the keeper see to it that what callers drive and are not polled for is not left standing.
+    fn mind_callers(&self) {
+        self.keeper.mind_callers(&self.clock);
     }
 
     fn waiter_id(&self) -> u64 {
         self.next_waiter.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+pub(crate) fn shut_down() -> Error {
+    Error::new(ErrorKind::ShutDown, "this `Locks` was shut down")
 }
 
 impl Drop for Engine {

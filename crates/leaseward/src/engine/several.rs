@@ -84,6 +84,10 @@ impl Engine {
                 return Err(error);
             }
         };
+        if let Err(closed) = self.check_open() {
+            self.give_back(&ask);
+            return Err(closed);
+        }
         let from = claim::counts_from(grant.evidence, sent);
         let deadline = claim::deadline_from(from, grant.ttl);
         let guards: Vec<_> = names

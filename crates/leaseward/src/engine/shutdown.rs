@@ -13,6 +13,7 @@ use super::{
     enter::until,
     lane::{Job, Target, Which},
     leave::{RELEASE_AGAIN, RELEASE_AGAIN_MAX},
+    shut_down,
 };
 use crate::{
     ErrorKind, LostReason,
@@ -29,7 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 impl Engine {
     /// Gives back all leases in as few batches as they fit in, then closes the store. Never hangs.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Whoever comes second waits for the first, and goes on where that one was cancelled.
+        let mut is_done = self.is_shut_down.lock().await;
+        if *is_done {
             return;
         }
         let ended = self.table.all().iter().filter_map(|bid| self.end_for_good(bid)).collect();
@@ -40,6 +44,15 @@ impl Engine {
         };
         until(&self.clock, Some(limit), all_given_back).await;
         self.store.close().await;
+        *is_done = true;
+    }
+
+    /// The runtime that minds leases has ended, or its task has: nothing is renewed any more, so nothing may be held.
+    pub(super) fn orphan(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for bid in self.table.all() {
+            self.end_for_good(&bid);
+        }
     }
 
     /// Waits until releases nobody waited for, those of guards just dropped, have been answered too.
@@ -92,9 +105,7 @@ impl Engine {
         drop(shard);
         bid.end(LostReason::ShutDown);
         for waiter in waiters {
-            if let Err(error) = self.check_open() {
-                let _ = waiter.tell.send(Outcome::Failed(error));
-            }
+            let _ = waiter.tell.send(Outcome::Failed(shut_down()));
         }
         let release = Release { name: bid.name.clone(), token: bid.token.clone(), keep };
         Some((release, bid.deadline()))

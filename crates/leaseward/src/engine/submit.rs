@@ -6,13 +6,14 @@ use tokio::sync::oneshot;
 
 use super::{
     Engine,
+    answers::may_have_got,
     direct::Direct,
     lane::{Job, Target, Which},
     leave::Asks,
 };
 use crate::{
     clock::Moment,
-    store::{Answer, Ask, Operation, Reply},
+    store::{Answer, Ask, Operation},
 };
 
 /// Where the answer arrives. If nobody takes it out, what it grants is given back.
@@ -32,7 +33,9 @@ impl Drop for Told {
     fn drop(&mut self) {
         // Closed first: an answer that comes after this finds nobody, and is undone where it comes from.
         self.told.close();
-        if let (Some(ask), Ok((_, Ok(Reply::Granted(_))))) = (&self.undo, self.told.try_recv()) {
+        if let (Some(ask), Ok((_, unheard))) = (&self.undo, self.told.try_recv())
+            && may_have_got(&unheard)
+        {
             self.engine.give_back(ask);
         }
     }

@@ -77,7 +77,7 @@ impl Table {
     }
 
     /// The bids that are wanted, by name: the order does not depend on how names hash.
-    pub(crate) fn select(&self, wanted: impl Fn(&Bid) -> bool) -> Vec<Arc<Bid>> {
+    pub(crate) fn select(&self, mut wanted: impl FnMut(&Bid) -> bool) -> Vec<Arc<Bid>> {
         let mut bids = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
