@@ -48,7 +48,10 @@ pub(in crate::stores) fn load(tls: &Tls) -> Result<ClientConfig, Error> {
     };
     let Some((cert, key)) = &tls.cert_and_key else { return Ok(builder.with_no_client_auth()) };
     let key_der = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| unusable(key))?;
-    builder.with_client_auth_cert(certificates(cert)?, key_der).map_err(|_| unusable(cert))
+    builder.with_client_auth_cert(certificates(cert)?, key_der).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => unrelated(cert, key),
+        _ => unusable(cert),
+    })
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, Error> {
@@ -83,6 +86,14 @@ fn read(file: &Path) -> Result<Vec<u8>, Error> {
 fn unusable(file: &Path) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("`{}` is of no use for TLS", file.display()))
         .hint("certificates and keys are PEM files")
+}
+
+fn unrelated(cert: &Path, key: &Path) -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        format!("`{}` and `{}` do not match", cert.display(), key.display()),
+    )
+    .hint("`cert` and `key` are a certificate and the key that it was made for")
 }
 
 /// Takes anybody for the server. Encrypts, and protects against nobody who is in between.

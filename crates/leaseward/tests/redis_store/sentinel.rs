@@ -161,9 +161,49 @@ async fn sentinels_that_are_dead_shy_or_strangers() {
         sentinel.cli(&["acl", "setuser", "default", "resetpass", ">sesame"]);
     }
     let (last, name) = (addresses[1..].join(","), set.master_name());
-    let failure = try_open(&format!("redis+sentinel://{last}/{name}")).await;
-    assert_eq!(failure.expect_err("it asks for a password").kind(), ErrorKind::Refused);
-    let with_password = format!("redis+sentinel://{last}/{name}?sentinel_password=sesame");
-    let locks = connect(&with_password).await;
+    let shy = format!("redis+sentinel://{last}/{name}");
+    for (url, says) in [
+        (shy.clone(), "asks for a password"),
+        (format!("{shy}?sentinel_password=wrong"), "refused user and password"),
+    ] {
+        let failure = try_open(&url).await.expect_err(says);
+        assert_eq!(failure.kind(), ErrorKind::Refused, "{failure}");
+        let message = failure.message();
+        assert!(message.starts_with("Sentinel at ") && message.ends_with(says), "{failure}");
+        let hint = failure.hint_text().unwrap_or_default();
+        assert!(hint.contains("sentinel_password") && hint.contains("sentinel_user"), "{hint}");
+    }
+    let locks = connect(&format!("{shy}?sentinel_password=sesame")).await;
     take(locks.lock("a")).await.release().await.expect("given back");
+
+    set.sentinels()[1..].iter().for_each(RedisServer::kill);
+    let failure = try_open(&url(&set)).await.expect_err("all are dead");
+    assert!(failure.message().starts_with("Sentinel at "), "{failure}");
+    assert!(failure.message().ends_with("was not reached"), "{failure}");
+}
+
+/// What the hint names is enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_a_sentinel_with_too_few_rights_is_told_which() {
+    let set = Sentinels::start(1);
+    let addresses = set.sentinel_addresses();
+    let sentinel = &set.sentinels()[0];
+    let login = "?sentinel_user=finder&sentinel_password=sesame";
+    let url = format!("redis+sentinel://{}/{}{login}", addresses[0], set.master_name());
+    sentinel.cli(&["acl", "setuser", "finder", "on", ">sesame", "+hello", "+auth"]);
+    let failure = try_open(&url).await.expect_err("it may not ask");
+    assert_eq!(failure.kind(), ErrorKind::Refused, "{failure}");
+    let hint = failure.hint_text().unwrap_or_default().to_owned();
+    let rights = hint.split('`').nth(1).expect("the rights");
+    let grant: Vec<_> = ["acl", "setuser", "finder"].into_iter().chain(rights.split(' ')).collect();
+    sentinel.cli(&grant);
+    let locks = connect(&url).await;
+    take(locks.lock("a")).await.release().await.expect("given back");
+    eventually("it listens", PATIENCE, || {
+        sentinel
+            .client_list()
+            .iter()
+            .any(|client| client["user"] == "finder" && client["sub"] == "1")
+            .then_some(())
+    });
 }

@@ -22,13 +22,14 @@ async fn tls_with_an_authority_of_ones_own() {
     let (url, ca) = (server.url(), files.ca());
     let store = open(&format!("{url}?ca={}", ca.display())).await;
     granted(one(&*store, taking("a", 1)).await);
-    for bad in [
-        url.clone(),
-        format!("{url}?ca={}", files.other_ca().display()),
-        url.replace("rediss", "redis"),
+    for (bad, advice) in [
+        (url.clone(), "`?ca=FILE`"),
+        (format!("{url}?ca={}", files.other_ca().display()), "`?ca=FILE`"),
+        (url.replace("rediss", "redis"), "`rediss:`"),
     ] {
         let failure = try_open(&bad).await.expect_err(&bad);
         assert_eq!(failure.kind(), ErrorKind::Unavailable, "{bad}: {failure:?}");
+        assert_advises(&failure, advice);
     }
     let anybody = format!("{url}?danger_accept_any_certificate=yes");
     open(&anybody).await;
@@ -45,21 +46,52 @@ async fn a_certificate_that_is_not_right_is_refused() {
         let url = format!("{}?ca={}", server.url(), files.ca().display());
         let failure = try_open(&url).await.expect_err("it must not be trusted");
         assert_eq!(failure.kind(), ErrorKind::Unavailable, "{failure:?}");
+        assert_advises(&failure, "in date");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_may_ask_for_a_certificate() {
     let files = certificates();
-    let asking = leaseward_testkit::TlsFiles { ask_clients: true, ..files.server() };
-    let server = RedisServer::builder().tls(asking).start();
+    // In TLS 1.3 it says so when the client believes to be in.
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let asking = leaseward_testkit::TlsFiles { ask_clients: true, ..files.server() };
+        let server = RedisServer::builder().tls(asking).arg("tls-protocols", version).start();
+        let url = format!("{}?ca={}", server.url(), files.ca().display());
+        let failure = try_open(&url).await.expect_err("no certificate was shown");
+        assert_eq!(failure.kind(), ErrorKind::Unavailable, "{failure:?}");
+        assert_advises(&failure, "`?cert=FILE&key=FILE`");
+        let client = files.client();
+        let (cert, key) = (client.cert.display(), client.key.display());
+        let store = open(&format!("{url}&cert={cert}&key={key}")).await;
+        granted(one(&*store, taking("a", 1)).await);
+
+        let late = files.expired();
+        let (cert, key) = (late.cert.display(), late.key.display());
+        let failure = try_open(&format!("{url}&cert={cert}&key={key}")).await;
+        assert_advises(&failure.expect_err("its time is over"), "does not take the certificate");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_and_the_key_of_another_are_told_apart() {
+    let files = certificates();
+    let server = RedisServer::builder().tls(files.server()).start();
+    let (cert, key) = (files.client().cert, files.server().key);
     let url = format!("{}?ca={}", server.url(), files.ca().display());
-    let failure = try_open(&url).await.expect_err("no certificate was shown");
-    assert_eq!(failure.kind(), ErrorKind::Unavailable, "{failure:?}");
-    let client = files.client();
-    let (cert, key) = (client.cert.display(), client.key.display());
-    let store = open(&format!("{url}&cert={cert}&key={key}")).await;
-    granted(one(&*store, taking("a", 1)).await);
+    let failure = try_open(&format!("{url}&cert={}&key={}", cert.display(), key.display())).await;
+    let failure = failure.expect_err("they do not belong together");
+    assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{failure:?}");
+    assert!(failure.message().ends_with("do not match"), "{failure}");
+    for file in [cert, key] {
+        assert!(failure.message().contains(&file.display().to_string()), "{failure}");
+    }
+}
+
+/// That an error says what to do about it.
+fn assert_advises(failure: &leaseward::Error, advice: &str) {
+    let hint = failure.hint_text().unwrap_or_default();
+    assert!(hint.contains(advice), "{advice}: {failure:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

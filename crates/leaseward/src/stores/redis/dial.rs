@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 use super::{
     config::{Address, Config, Credentials},
     connection::{Connection, OnPush, connect},
-    error,
+    error::{self, Peer},
 };
 use crate::{Error, stores::tls};
 
@@ -19,6 +19,8 @@ pub(in crate::stores) struct Dialler {
     db: i64,
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
+    /// Whether those at the other end are Sentinels.
+    is_for_sentinels: bool,
     /// What CLIENT LIST shows.
     pub(in crate::stores) name: String,
 }
@@ -31,6 +33,7 @@ impl Dialler {
             db: config.db,
             tls: config.tls.as_ref().map(tls::load).transpose()?.map(Arc::new),
             timeout: config.timeout,
+            is_for_sentinels: false,
             name: client_name(who),
         })
     }
@@ -42,6 +45,7 @@ impl Dialler {
             db: 0,
             tls: self.tls.clone(),
             timeout: self.timeout,
+            is_for_sentinels: true,
             name: self.name.clone(),
         }
     }
@@ -53,6 +57,7 @@ impl Dialler {
             db: self.db,
             tls: self.tls.clone(),
             timeout: self.timeout + by,
+            is_for_sentinels: self.is_for_sentinels,
             name: self.name.clone(),
         }
     }
@@ -75,18 +80,19 @@ impl Dialler {
         on_push: OnPush,
         commands: Pipeline,
     ) -> Result<(Connection, Vec<Value>), Error> {
-        let at = address.to_string();
-        let failed = |error: RedisError| error::of_connecting(&error, &at);
+        let peer = self.peer(address);
+        let failed = |error: RedisError| error::of_connecting(&error, peer);
         let reach = async {
             let stream = connect(address, self.tls.as_ref()).await;
             let stream = stream.map_err(|error| failed(error.into()))?;
             let connection = Connection::new(stream, self.timeout, on_push);
             let hello = async {
                 let answer = connection.command(&self.hello()).await;
-                answer.map_err(|refusal| error::of_hello(&refusal, &at))
+                answer.map_err(|refusal| error::of_hello(&refusal, peer))
             };
-            let rest =
-                async { join(self.settle(&connection, &at), connection.pipeline(&commands)).await };
+            let rest = async {
+                join(self.settle(&connection, peer), connection.pipeline(&commands)).await
+            };
             let (settled, answers) = if self.credentials.login().is_some() {
                 // To a server that does not take it we are the default user, who may be allowed everything.
                 hello.await?;
@@ -105,6 +111,11 @@ impl Dialler {
         tokio::time::timeout(self.timeout, reach).await.unwrap_or_else(late)
     }
 
+    /// Whoever is at an address, for messages.
+    pub(super) fn peer<'a>(&self, address: &'a Address) -> Peer<'a> {
+        if self.is_for_sentinels { Peer::Sentinel(address) } else { Peer::Redis(address) }
+    }
+
     /// Who we are.
     fn hello(&self) -> Cmd {
         let mut hello = redis::cmd("HELLO");
@@ -117,16 +128,16 @@ impl Dialler {
 
     /// Which database, and what we are, for people who look. Servers before 7.2 do not want to know that, and a Sentinel
     /// has no databases.
-    async fn settle(&self, connection: &Connection, at: &str) -> Result<(), Error> {
+    async fn settle(&self, connection: &Connection, peer: Peer<'_>) -> Result<(), Error> {
         let mut settle = redis::pipe();
         settle.cmd("SELECT").arg(self.db);
         settle.cmd("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("leaseward");
         settle.cmd("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION"));
         let answers = connection.pipeline(&settle).await;
-        let answers = answers.map_err(|error| error::of_connecting(&error, at))?;
+        let answers = answers.map_err(|error| error::of_connecting(&error, peer))?;
         match answers.into_iter().next() {
             Some(Value::ServerError(refusal)) if self.db != 0 => {
-                Err(error::of_database(&refusal.into(), at, self.db))
+                Err(error::of_database(&refusal.into(), peer, self.db))
             }
             _ => Ok(()),
         }

@@ -1,7 +1,10 @@
 //! What Redis' errors mean to a caller.
 
+mod connecting;
+
 use redis::RedisError;
 
+pub(in crate::stores) use self::connecting::{Peer, of_connecting, of_database, of_hello};
 use crate::{Error, ErrorKind};
 
 /// Every code a server answers a batch with, as far as it matters here.
@@ -213,51 +216,6 @@ pub(in crate::stores) fn of_call(error: &RedisError, at: &str) -> Error {
     Error::new(ErrorKind::Indeterminate, message)
         .hint("it may or may not have happened")
         .caused_by(io_text(error))
-}
-
-/// The error of an attempt to connect: nothing was asked yet.
-pub(in crate::stores) fn of_connecting(error: &RedisError, at: &str) -> Error {
-    if let Some(code) = code_of(error).filter(|code| *code != Code::Other) {
-        return build(code, "");
-    }
-    match error.kind() {
-        redis::ErrorKind::Parse => Error::new(
-            ErrorKind::Unavailable,
-            format!("what listens at {at} is no redis: it answers in another language"),
-        )
-        .hint("is another program at this address, or one that speaks TLS (`rediss:`)?"),
-        _ if error.code().is_some() => build(Code::Other, first_line(&error.to_string())),
-        _ => Error::new(ErrorKind::Unavailable, format!("redis at {at} was not reached"))
-            .hint(if error.is_connection_refusal() {
-                "is it running, and is this its address?"
-            } else {
-                "is this its address? with TLS the scheme is `rediss:`, without it `redis:`"
-            })
-            .caused_by(io_text(error)),
-    }
-}
-
-/// The error of a server that does not let us in.
-pub(in crate::stores) fn of_hello(error: &RedisError, at: &str) -> Error {
-    if error.detail().is_some_and(|detail| detail.starts_with("unknown command")) {
-        return Error::new(
-            ErrorKind::Unsupported,
-            format!("redis at {at} is too old: it does not speak RESP3"),
-        )
-        .hint("Redis 6.2 or newer is needed, or Valkey");
-    }
-    of_connecting(error, at)
-}
-
-/// The error of a server that does not have the database, or does not let us use it.
-pub(in crate::stores) fn of_database(error: &RedisError, at: &str, db: i64) -> Error {
-    if error.detail().is_some_and(|detail| detail.contains("out of range")) {
-        let message = format!("redis at {at} has no database {db}");
-        return Error::new(ErrorKind::Refused, message).hint(
-            "they are counted from 0; `redis-cli config get databases` says how many there are",
-        );
-    }
-    of_connecting(error, at)
 }
 
 /// The cause as text: the driver's own error may repeat arguments of a command.

@@ -314,7 +314,7 @@ fn read_setup(
     for answer in loaded {
         if let Value::ServerError(refusal) = answer {
             let error: RedisError = refusal.clone().into();
-            return Err(error::of_connecting(&error, &address.to_string()));
+            return Err(error::of_connecting(&error, error::Peer::Redis(&address)));
         }
     }
     let is_subscribed = subscribes && !matches!(answers[end], Value::ServerError(_));

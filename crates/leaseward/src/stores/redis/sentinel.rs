@@ -67,7 +67,7 @@ impl Sentinel {
             },
             Ok(_) => Err(self.unknown(at)),
             Err(error) if is_unknown_command(&error) => Err(no_sentinel(at)),
-            Err(error) => Err(super::error::of_connecting(&error, &at.to_string())),
+            Err(error) => Err(super::error::of_connecting(&error, self.dialler.peer(at))),
         }
     }
 
@@ -122,7 +122,8 @@ async fn listen(sentinel: &Sentinel, address: &Address, node: &Weak<Node>) -> Re
     let mut subscribe = redis::cmd("SUBSCRIBE");
     subscribe.arg("+switch-master");
     let subscribed = connection.command(&subscribe).await;
-    subscribed.map_err(|error| super::error::of_connecting(&error, &address.to_string()))?;
+    let peer = sentinel.dialler.peer(address);
+    subscribed.map_err(|error| super::error::of_connecting(&error, peer))?;
     loop {
         // Asked once the subscription stands, and now and then: whatever was missed is noticed.
         let primary = sentinel.ask(&connection, address).await?;

@@ -23,6 +23,7 @@ use std::{
 
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use rustls::AlertDescription;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, task::AbortHandle};
 
@@ -42,6 +43,17 @@ enum End {
     /// What came was no answer of a Redis.
     Nonsense,
     Broken(io::ErrorKind),
+    /// The server has ended it, and said why: in TLS 1.3 it asks for a certificate when to us all is settled.
+    Alert(AlertDescription),
+}
+
+impl From<&io::Error> for End {
+    fn from(error: &io::Error) -> Self {
+        match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+            Some(rustls::Error::AlertReceived(alert)) => Self::Alert(*alert),
+            _ => Self::Broken(error.kind()),
+        }
+    }
 }
 
 impl From<End> for RedisError {
@@ -49,6 +61,10 @@ impl From<End> for RedisError {
         match end {
             End::Nonsense => (redis::ErrorKind::Parse, "what came is no answer of a redis").into(),
             End::Broken(kind) => io::Error::from(kind).into(),
+            End::Alert(alert) => {
+                let alert = rustls::Error::AlertReceived(alert);
+                io::Error::new(io::ErrorKind::InvalidData, alert).into()
+            }
         }
     }
 }
@@ -309,7 +325,7 @@ impl Shared {
             reads += 1;
             match inbox.poll_read(&mut cx) {
                 Poll::Pending => break,
-                Poll::Ready(Err(error)) => inbox.end = Some(End::Broken(error.kind())),
+                Poll::Ready(Err(error)) => inbox.end = Some((&error).into()),
                 Poll::Ready(Ok(())) => {
                     if inbox.hand_out(|value| self.take(value, &mut news)).is_err() {
                         inbox.end = Some(End::Nonsense);
