@@ -25,10 +25,10 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, key: &[u8]) {
+    fn add(&mut self, name: &[u8]) {
         self.many += 1;
         if self.names.len() < NAMED_MAX {
-            self.names.push(format!("`{}`", String::from_utf8_lossy(key)));
+            self.names.push(format!("`{}`", shown(name)));
         }
     }
 
@@ -59,10 +59,12 @@ impl Client {
         while let Some(keys) = scan.next(link).await? {
             looked_at += inspect::SCAN_COUNT;
             for (key, kind, left) in self.kinds(link, keys).await? {
+                // What is said to be held is told as `break` and `show` want it: by name.
+                let name = key.strip_prefix(self.keys.prefix().as_bytes()).unwrap_or(&key);
                 match kind.as_str() {
-                    "string" if left == -1 => endless.add(&key),
+                    "string" if left == -1 => endless.add(name),
                     "string" | "none" => {}
-                    "hash" => hashes.add(&key),
+                    "hash" => hashes.add(name),
                     _ => others.add(&key),
                 }
             }
@@ -106,6 +108,15 @@ impl Client {
             });
         Ok(seen.collect())
     }
+}
+
+/// A key or name on one line, and harmless to a terminal: others may have put anything there.
+fn shown(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for c in String::from_utf8_lossy(bytes).chars() {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    text
 }
 
 fn judge(endless: &Seen, hashes: &Seen, others: &Seen) -> Vec<Finding> {
