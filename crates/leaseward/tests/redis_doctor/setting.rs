@@ -51,6 +51,22 @@ async fn memory_that_is_nearly_used_up_is_told() {
 }
 
 #[tokio::test]
+async fn memory_that_is_used_up_is_a_danger() {
+    let server = RedisServer::start();
+    let locks = connect(&server.url()).await;
+    for limit in ["1", "4kb", "1mb"] {
+        server.cli(&["config", "set", "maxmemory", limit]);
+        locks.lock("a").try_acquire().await.expect_err("there is no memory");
+        let found = locks.diagnose().await.expect("it answers");
+        let [danger] = dangers(&found)[..] else { panic!("one danger, not {found:#?}") };
+        let limit = ["1 B", "4 KiB", "1 MiB"].into_iter().find(|size| danger.ends_with(size));
+        assert!(danger.starts_with("`maxmemory` is used up: ") && limit.is_some(), "{danger}");
+        let finding = find(&found, danger);
+        assert!(finding.meaning.contains("no lease can be taken"), "{finding:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_restart_loses_is_told() {
     let table = [
         (RedisServer::builder(), "nothing is kept", Severity::Warning),

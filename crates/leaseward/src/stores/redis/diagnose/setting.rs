@@ -46,6 +46,7 @@ pub(in crate::stores) struct Facts {
 
 #[derive(Debug)]
 struct Memory {
+    /// What counts against the limit.
     used: u64,
     /// Zero for no limit.
     max: u64,
@@ -94,9 +95,12 @@ impl Facts {
 }
 
 fn memory_of(info: &HashMap<String, String>) -> Option<Memory> {
-    let number = |key: &str| info.get(key)?.parse().ok();
+    let number = |key: &str| info.get(key)?.parse::<u64>().ok();
     let policy = info.get("maxmemory_policy")?.clone();
-    Some(Memory { used: number("used_memory")?, max: number("maxmemory")?, policy })
+    let (used, max) = (number("used_memory")?, number("maxmemory")?);
+    // What waits for replicas and for the append-only file does not count; older servers do not tell it.
+    let uncounted = number("mem_not_counted_for_evict").unwrap_or(0);
+    Some(Memory { used: used.saturating_sub(uncounted), max, policy })
 }
 
 /// The lines `slave0:ip=…,port=…,state=online,offset=…,lag=…`.
@@ -168,14 +172,35 @@ fn memory(facts: &Facts) -> Option<Finding> {
     let memory = facts.memory.as_ref().filter(|memory| memory.max > 0)?;
     #[expect(clippy::cast_precision_loss, reason = "a share in per cent")]
     let share = memory.used as f64 / memory.max as f64;
+    let advice = "raise `maxmemory`, or find out what fills it: `redis-cli --bigkeys`";
+    if share >= 1.0 {
+        let meaning = if memory.policy == "noeviction" {
+            "no lease can be taken until memory is freed: the server refuses it"
+        } else {
+            "the server throws keys away to make room, locks that are held among them; where it finds none to throw \
+             away, it refuses new leases"
+        };
+        let what = format!("`maxmemory` is used up: {} of {}", size(memory.used), size(memory.max));
+        return Some(finding(Severity::Danger, what, meaning, advice));
+    }
     (share > MEMORY_SHARE_MAX).then(|| {
         finding(
             Severity::Warning,
-            format!("{:.0} % of `maxmemory` are in use", share * 100.0),
+            // Rounded down: all of it is used only once it is.
+            format!("{:.0} % of `maxmemory` are in use", (share * 100.0).floor()),
             "at the limit the server refuses new leases, or throws keys away, by its `maxmemory-policy`",
-            "raise `maxmemory`, or find out what fills it: `redis-cli --bigkeys`",
+            advice,
         )
     })
+}
+
+/// So many bytes, in a unit that a person reads.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    }
 }
 
 fn disk(facts: &Facts) -> Option<Finding> {
