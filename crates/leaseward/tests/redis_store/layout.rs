@@ -145,8 +145,22 @@ async fn a_side_key_of_another_type_is_named_and_left_alone() {
         };
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     }
-    let error = store.inspect(Query::all()).await.expect_err("one cannot be read");
-    assert!(error.message().starts_with("`b` cannot be read"), "{error}");
+    // The same of a record, and of one behind which the lock is held.
+    server.cli(&["sadd", "leaseward:h:lock:d", "x"]);
+    one(&*store, taking("d", 1)).await.expect_err("nobody can know whether it is free");
+    one(&*store, taking("e", 1)).await.expect("it is free");
+    server.cli(&["set", "leaseward:q:lock:e", "x"]);
+    let views = store.inspect(Query::all()).await.expect("the others can be read");
+    let shown: Vec<_> =
+        views.iter().map(|view| (view.name.as_str(), view.holders[0].who.as_ref())).collect();
+    let odd = "unreadable: one of its `leaseward:` keys holds something else";
+    let ours = "host:1";
+    assert_eq!(shown, [("a", ours), ("b", odd), ("c", ours), ("d", odd), ("e", odd)]);
+    for unreadable in ["b", "d", "e"] {
+        let lone = store.inspect(Query::Name(name(unreadable))).await;
+        let error = lone.expect_err("it cannot be read");
+        assert!(error.message().contains("cannot be read"), "{error}");
+    }
     let lone = store.inspect(Query::Name(name("a"))).await.expect("it can be read");
     assert_eq!(lone[0].holders.len(), 1);
     assert_eq!(server.cli(&["zcard", "leaseward:q:lock:b"]), "1", "it is not ours");

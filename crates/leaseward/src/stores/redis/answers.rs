@@ -179,6 +179,18 @@ impl Answers {
         self.misplaced
     }
 
+    /// Whether the next answer is that one of our own keys holds something else; if so it is passed over.
+    pub(super) fn skip_misused(&mut self) -> bool {
+        let [Value::Int(code::FAILED), Value::BulkString(text), ..] = self.values.as_slice() else {
+            return false;
+        };
+        let is_misused = text.starts_with(b"WRONGTYPE");
+        if is_misused {
+            self.values.nth(1);
+        }
+        is_misused
+    }
+
     /// Whether an order was carried out.
     pub(super) fn done(&mut self) -> Result<(), Error> {
         match self.number()? {

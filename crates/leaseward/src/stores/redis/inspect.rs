@@ -1,6 +1,6 @@
 //! What is held and who waits, for people.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use redis::Value;
 
@@ -25,17 +25,17 @@ const LOOK_MAX: usize = 64;
 
 impl Client {
     pub(super) async fn inspect(&self, query: &Query) -> Result<Vec<LockView>, Error> {
-        let names = match query {
-            Query::Name(name) => vec![name.clone()],
+        let (names, misused) = match query {
+            Query::Name(name) => (vec![name.clone()], Misused::Fail),
             Query::Prefix { prefix, after, .. } => {
                 let mut names = self.scan(prefix).await?;
                 names.retain(|name| after.as_ref().is_none_or(|after| name > after));
-                names
+                (names, Misused::Show)
             }
         };
         let mut views = Vec::new();
         for some in names.chunks(LOOK_MAX) {
-            views.extend(self.look(some).await?);
+            views.extend(self.look(some, misused).await?);
             if let Query::Prefix { limit, .. } = query
                 && views.len() >= *limit
             {
@@ -70,7 +70,7 @@ impl Client {
         Ok(names)
     }
 
-    async fn look(&self, names: &[Name]) -> Result<Vec<LockView>, Error> {
+    async fn look(&self, names: &[Name], misused: Misused) -> Result<Vec<LockView>, Error> {
         let mut slots: BTreeMap<Slot, Vec<&Name>> = BTreeMap::new();
         for name in names {
             slots.entry(self.keys.slot(name)).or_default().push(name);
@@ -83,6 +83,10 @@ impl Client {
             }
             let mut answers = Answers::new(self.call(slot, &call).await?)?;
             for name in names {
+                if misused == Misused::Show && answers.skip_misused() {
+                    views.push(unreadable(name));
+                    continue;
+                }
                 let view = room(&mut answers, name, Ended::Hide);
                 let view = view.map_err(|error| about(name, &error))?;
                 if !view.holders.is_empty() || !view.waiters.is_empty() {
@@ -109,6 +113,14 @@ impl Client {
 enum Ended {
     Show,
     Hide,
+}
+
+/// What to do about a name of which a side key holds something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Misused {
+    Fail,
+    /// Among many names it must not hide the others.
+    Show,
 }
 
 /// Goes through the keys of one server that match a pattern.
@@ -166,7 +178,14 @@ pub(in crate::stores) fn glob(text: &str) -> String {
     pattern
 }
 
-/// Says which of many names cannot be read: a list without it would pass it off as free.
+/// A name that nobody gets while one of its side keys is in the way: a list without it would pass it off as free.
+fn unreadable(name: &Name) -> LockView {
+    let who = Arc::from("unreadable: one of its `leaseward:` keys holds something else");
+    let holder = HeldView { who, ..foreign("", b"", -1) };
+    LockView { name: name.clone(), holders: vec![holder], waiters: Vec::new() }
+}
+
+/// Says which of many names cannot be read.
 fn about(name: &Name, error: &Error) -> Error {
     let named = Error::new(error.kind(), format!("`{name}` cannot be read: {}", error.message()));
     match error.hint_text() {

@@ -169,11 +169,12 @@ local function slow_operations(turn)
       owner = call('HKEYS', key)[1] or ''
     end
     local records = {}
-    if beside == 'hash' then
-      records = call('HGETALL', h)
-    elseif beside == 'string' then
+    if beside == 'string' then
       local record = call('GET', h)
       records = { '', string.match(record, '^f%d+ %d+ (.*)$') or record }
+    elseif beside == 'hash' or beside ~= 'none' and (kind == 'none' or value == @PLACEHOLDER) then
+      -- Of something else it fails, as whoever asks for the name does: it must not look free.
+      records = call('HGETALL', h)
     end
     answer(@DONE)
     answer(now, kind, call('PTTL', key), value == @PLACEHOLDER and '' or value, owner)
