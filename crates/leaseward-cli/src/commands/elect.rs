@@ -99,16 +99,17 @@ async fn term(
         ("LEASEWARD_FENCE", leader.fence().to_string()),
     ];
     let verdict = supervise(job, &leader, &mut session.signals).await;
-    let resigned = leader.release().await;
     match verdict? {
         Verdict::Ended(ending) => {
-            if let Err(error) = resigned {
+            if let Err(error) = leader.release().await {
                 printer.warning(&format!("leadership was not given back: {error}"));
             }
             Ok(Some(exit_of(ending)))
         }
         Verdict::Lost(reason) => {
+            // Said before anything is given back, which nobody waits for: the store may be what failed.
             printer.failure(&lost(claim, reason));
+            drop(leader);
             Ok(None)
         }
     }

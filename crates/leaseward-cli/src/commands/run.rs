@@ -158,8 +158,10 @@ async fn finish(
             Ok(exit_of(ending))
         }
         Ok(Verdict::Lost(reason)) => {
-            let _ = held.release().await;
-            Err(lost(claim, reason))
+            // Said before anything is given back, which nobody waits for: the store may be what failed.
+            session.printer.failure(&lost(claim, reason));
+            drop(held);
+            Ok(Exit::Lost)
         }
         Err(failure) => {
             let _ = held.release().await;
@@ -191,6 +193,10 @@ pub(crate) fn lost(claim: &Claim, reason: Option<LostReason>) -> Failure {
         Some(LostReason::Broken) => {
             failure.hint("who broke it stands in the audit file, if one is set up")
         }
+        // A store that answers had no outage.
+        Some(LostReason::NotOurs) => failure.hint(
+            "`leaseward doctor` looks for what takes leases away: a restart that loses them, eviction, other programs",
+        ),
         _ => failure.hint(
             "a longer `--ttl` rides out longer outages of the store and pauses of the machine",
         ),

@@ -38,6 +38,15 @@ fn doctor_ends_with_1_where_locks_may_be_evicted() {
 }
 
 #[test]
+fn doctor_ends_with_1_where_memory_is_used_up() {
+    let server = RedisServer::builder().appendonly(Fsync::Always).start();
+    server.cli(&["config", "set", "maxmemory", "1"]);
+    let ran = on(&server.url(), &["doctor"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""), "{}", ran.out);
+    assert!(ran.out.contains("danger: `maxmemory` is used up"), "{}", ran.out);
+}
+
+#[test]
 fn doctor_ends_with_0_on_a_server_made_for_locks() {
     let server = RedisServer::builder().appendonly(Fsync::Always).start();
     let ran = on(&server.url(), &["doctor"]);
@@ -98,6 +107,76 @@ fn a_lock_of_another_library_is_shown_and_waited_for() {
     server.cli(&["del", "lock:deploy"]);
     assert_eq!(waiting.line(), "mine");
     assert_eq!(waiting.end().code, 0);
+}
+
+#[test]
+fn a_name_that_cannot_be_read_is_one_line_of_many() {
+    let server = RedisServer::start();
+    server.cli(&["set", "lock:a", "token", "px", "3600000"]);
+    server.cli(&["zadd", "leaseward:q:lock:b", "1", "x"]);
+    let ran = on(&server.url(), &["ls"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    let rows: Vec<_> = ran.out.lines().skip(1).collect();
+    assert!(rows[0].starts_with('a') && rows[0].contains("another library"), "{}", ran.out);
+    assert!(rows[1].starts_with('b') && rows[1].contains("unreadable"), "{}", ran.out);
+    let ran = on(&server.url(), &["show", "b"]);
+    assert_eq!(ran.code, 69, "{}", ran.out);
+    assert!(ran.err.contains("`b` cannot be read") && ran.err.contains("hint: "), "{}", ran.err);
+}
+
+/// Starts `run` with a lease of three seconds on a command that does not end by itself.
+fn held_at(place: &Place, url: &str) -> Running {
+    let script = ["sh", "-c", "echo up; exec sleep 600"];
+    let run = ["run", "deploy", "--ttl", "3s", "--store", url, "--"];
+    let mut held = Running::start(&mut place.tool([&run[..], &script].concat()));
+    assert_eq!(held.line(), "up");
+    held
+}
+
+#[test]
+fn a_lease_that_a_dead_server_cannot_renew_is_lost() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    let held = held_at(&place, &server.url());
+    server.kill();
+    let ran = held.end();
+    assert_eq!(ran.code, 76, "{}", ran.err);
+    assert!(ran.err.starts_with("error: the lease on `deploy` was lost"), "{}", ran.err);
+    assert!(ran.err.contains("\nhint: a longer `--ttl`"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 2, "said once: {}", ran.err);
+}
+
+#[test]
+fn a_lease_that_a_server_forgot_is_a_matter_for_doctor() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    let held = held_at(&place, &server.url());
+    server.kill();
+    server.restart();
+    let ran = held.end();
+    assert_eq!(ran.code, 76, "{}", ran.err);
+    assert!(ran.err.contains("the store says it is no longer ours"), "{}", ran.err);
+    assert!(ran.err.contains("\nhint: `leaseward doctor`"), "{}", ran.err);
+}
+
+/// Whether anybody has a connection to a port, as the kernel sees it.
+fn is_connected(port: u16) -> bool {
+    const ESTABLISHED: &str = "01";
+    let port = format!(":{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("linux tells");
+    table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|line| {
+        line.get(2).is_some_and(|there| there.ends_with(&port)) && line[3] == ESTABLISHED
+    })
+}
+
+#[test]
+fn a_loss_is_said_before_the_store_is_waited_for() {
+    let (server, place) = (RedisServer::start(), Place::new());
+    let mut held = held_at(&place, &format!("{}?timeout=1m", server.url()));
+    // It answers nothing, and nobody can tell it from one that is about to answer.
+    server.pause();
+    assert!(held.err_line().starts_with("error: the lease on `deploy` was lost"));
+    assert!(is_connected(server.port()), "it waited for an answer, gave up, and then said so");
+    server.resume();
+    assert_eq!(held.end().code, 76);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Output, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
@@ -145,6 +145,17 @@ impl Running {
         }
     }
 
+    /// The next line on stderr. It comes, or everything has ended.
+    pub(crate) fn err_line(&mut self) -> String {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        let stderr = self.process.stderr.as_mut().expect("a pipe");
+        // One by one, so that the rest stays where it is.
+        while matches!(stderr.read(&mut byte), Ok(1)) && byte != *b"\n" {
+            line.extend(byte);
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
     /// Writes a line to the command's stdin.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().expect("a pipe"), "{line}").expect("somebody reads");
@@ -172,7 +183,7 @@ impl Running {
         }
         let mut err = String::new();
         let mut stderr = self.process.stderr.take().expect("a pipe");
-        std::io::Read::read_to_string(&mut stderr, &mut err).expect("readable");
+        stderr.read_to_string(&mut err).expect("readable");
         let code = self.process.wait().expect("it ends").code().unwrap_or(-1);
         Ran { code, out, err }
     }
