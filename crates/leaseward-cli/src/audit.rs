@@ -12,7 +12,7 @@ use std::{
 use leaseward::{Name, store::Broken};
 use serde_json::json;
 
-use crate::{failure::Failure, units};
+use crate::{failure::Failure, known, units};
 
 /// An audit file that was opened before the deed, so that what cannot be written down is not done.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ impl Audit {
             .map(|held| {
                 json!({
                     "who": *held.who,
-                    "fence": held.fence,
+                    "fence": known::fence(held),
                     "token": held.token_prefix,
-                    "held_ms": units::millis(held.held),
+                    "held_ms": known::held_for(held).map(units::millis),
                 })
             })
             .collect();

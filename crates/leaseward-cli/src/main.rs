@@ -14,6 +14,7 @@ mod exit;
 mod failure;
 mod handle;
 mod hold;
+mod known;
 mod printer;
 mod session;
 mod units;

@@ -8,7 +8,7 @@ use leaseward::{
     store::{LockView, Query},
 };
 
-use crate::{claim::Claim, printer::Printer, units};
+use crate::{claim::Claim, known, printer::Printer, units};
 
 /// A wait shorter than this is not worth drawing.
 const BEFORE_SPINNER: Duration = Duration::from_millis(300);
@@ -72,15 +72,15 @@ fn described(view: &LockView) -> Option<String> {
         1 => String::new(),
         more => format!(" and {} more", more - 1),
     };
+    let since = known::held_for(holder).map(|long| format!(" for {}", units::shown(long)));
+    let since = since.unwrap_or_default();
     let ending = if holder.ending { ", renewals refused" } else { "" };
     let queue = match view.waiters.len() {
         0 | 1 => String::new(),
         waiting => format!(", {waiting} waiting"),
     };
     Some(format!(
-        "waiting for `{}`: held by {}{others} for {}{ending}{queue}",
-        view.name,
-        holder.who,
-        units::shown(holder.held)
+        "waiting for `{}`: held by {}{others}{since}{ending}{queue}",
+        view.name, holder.who
     ))
 }

@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{
-    Error, Locks, Name,
+    Error, Fence, Locks, Name,
     clock::Moment,
     store::{HeldView, LockView, Observation, Observed, Query, WaiterView},
 };
@@ -119,13 +119,14 @@ fn compare_one(
     at_us: u64,
     happened: &mut Vec<Observation>,
 ) {
-    let mut see = |what, who: &Arc<str>, fence| {
+    let mut see = |what, who: &Arc<str>, fence: Option<Fence>| {
         happened.push(Observation {
             at_us,
             name: new.name.clone(),
             what,
             who: who.clone(),
-            fence,
+            // Locks of other libraries have none.
+            fence: fence.filter(|fence| *fence != Fence::ZERO),
             derived: true,
         });
     };
@@ -168,7 +169,7 @@ fn compare_one(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fence, Mode};
+    use crate::Mode;
 
     fn held(token: &str, remaining_ms: u64) -> HeldView {
         HeldView {

@@ -12,6 +12,7 @@ use crate::{
     audit::Audit,
     exit::Exit,
     failure::Failure,
+    known,
     printer::{Printer, Tone},
     session::{Session, interrupted},
     units,
@@ -78,13 +79,9 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
 async fn agreed(view: &LockView, now: bool, session: &mut Session) -> Result<bool, Failure> {
     let printer = session.printer;
     for held in &view.holders {
-        printer.say(&format!(
-            "{} is held by {} for {}, fence {}",
-            printer.tone(Tone::Strong, &view.name),
-            held.who,
-            units::shown(held.held),
-            held.fence
-        ));
+        let name = printer.tone(Tone::Strong, &view.name);
+        let line = format!("{name} is held by {} {}", held.who, known::behind(held));
+        printer.say(line.trim_end());
     }
     if now {
         printer.warning(STILL_RUNS);

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::{
     exit::Exit,
     failure::Failure,
+    known,
     printer::{Printer, Tone},
     session::{Session, interrupted},
     units,
@@ -80,11 +81,11 @@ fn stands(view: &LockView, as_json: bool, printer: Printer) -> Result<(), Failur
                 "name": view.name.as_str(),
                 "what": "held",
                 "who": *held.who,
-                "fence": held.fence,
+                "fence": known::fence(held),
                 "derived": false,
             }))?;
         } else {
-            let since = format!("for {}, fence {}", units::shown(held.held), held.fence);
+            let since = known::behind(held);
             line(now_us(), "held", Tone::Faint, &view.name, &held.who, &since, printer)?;
         }
     }

@@ -7,7 +7,7 @@ use leaseward::{
 };
 use serde::Serialize;
 
-use crate::{exit::Exit, failure::Failure, session::Session, units};
+use crate::{exit::Exit, failure::Failure, known, session::Session, units};
 
 /// The most names listed: more than a person reads, less than hurts a store.
 const LIMIT: usize = 100_000;
@@ -15,7 +15,8 @@ const LIMIT: usize = 100_000;
 /// List what is held, by whom, and how many wait
 ///
 /// With `--json` one array of objects with `name`, `mode`, `holder`, `fence`, `ttl_ms`, `remaining_ms`, `held_ms` and
-/// `waiters`; a name with several holders has one object for each.
+/// `waiters`; a name with several holders has one object for each. What is not known, as of locks of other libraries, is
+/// `null`; so is `remaining_ms` of a lock without expiry.
 #[derive(Args, Debug)]
 #[command(visible_alias = "list", after_long_help = AFTER)]
 pub(crate) struct LsArgs {
@@ -43,10 +44,10 @@ pub(crate) struct HeldRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     slot: Option<u32>,
     holder: &'a str,
-    fence: u64,
-    ttl_ms: u64,
+    fence: Option<u64>,
+    ttl_ms: Option<u64>,
     remaining_ms: Option<u64>,
-    held_ms: u64,
+    held_ms: Option<u64>,
     waiters: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
@@ -62,10 +63,10 @@ impl<'a> HeldRow<'a> {
             capacity,
             slot: held.slot,
             holder: &held.who,
-            fence: held.fence.get(),
-            ttl_ms: units::millis(held.ttl),
+            fence: known::fence(held).map(Fence::get),
+            ttl_ms: known::ttl(held).map(units::millis),
             remaining_ms: held.remaining.map(units::millis),
-            held_ms: units::millis(held.held),
+            held_ms: known::held_for(held).map(units::millis),
             waiters: view.waiters.len(),
             value: held.value.as_ref().map(leaseward::Value::to_text),
             ending: held.ending,
@@ -130,20 +131,11 @@ fn row(view: &LockView, held: &HeldView) -> Vec<String> {
         view.name.to_string(),
         mode_shown(held),
         held.who.to_string(),
-        held_shown(held),
+        known::cell(known::held_for(held), units::shown),
         remaining_shown(held),
         waiting,
-        fence_shown(held),
+        known::cell(known::fence(held), |fence| fence.to_string()),
     ]
-}
-
-/// The lease of another library has no fence, and nobody knows since when it is held.
-pub(super) fn fence_shown(held: &HeldView) -> String {
-    if held.fence == Fence::ZERO { "-".to_owned() } else { held.fence.to_string() }
-}
-
-pub(super) fn held_shown(held: &HeldView) -> String {
-    if held.fence == Fence::ZERO { "-".to_owned() } else { units::shown(held.held) }
 }
 
 fn nothing(prefix: &str, store: &str) -> String {

@@ -8,9 +8,10 @@ use leaseward::{
 use serde::Serialize;
 
 use crate::{
-    commands::ls::{HeldRow, fence_shown, held_shown, mode, mode_shown, remaining_shown},
+    commands::ls::{HeldRow, mode, mode_shown, remaining_shown},
     exit::Exit,
     failure::Failure,
+    known,
     printer::{Printer, Tone},
     session::Session,
     units,
@@ -104,11 +105,11 @@ fn holder_cells(held: &HeldView) -> Vec<String> {
     vec![
         format!("  {}", held.who),
         mode_shown(held),
-        held_shown(held),
+        known::cell(known::held_for(held), units::shown),
         remaining_shown(held),
-        units::shown(held.ttl),
-        fence_shown(held),
-        held.value.as_ref().map_or_else(|| "-".to_owned(), leaseward::Value::to_text),
+        known::cell(known::ttl(held), units::shown),
+        known::cell(known::fence(held), |fence| fence.to_string()),
+        known::cell(held.value.as_ref(), leaseward::Value::to_text),
     ]
 }
 

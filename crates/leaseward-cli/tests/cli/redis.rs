@@ -110,6 +110,43 @@ fn a_lock_of_another_library_is_shown_and_waited_for() {
 }
 
 #[test]
+fn what_is_not_known_of_a_lock_is_not_zero() {
+    let server = RedisServer::start();
+    let (place, url) = (Place::new(), server.url());
+    server.cli(&["set", "lock:deploy", "another-librarys-token"]);
+    server.cli(&["set", "lock:other", "another-librarys-token", "px", "3600000"]);
+    let listed = object(&on(&url, &["ls", "--json"]));
+    for (at, name) in ["deploy", "other"].into_iter().enumerate() {
+        let shown = object(&on(&url, &["show", name, "--json"]));
+        for row in [&listed[at], &shown["holders"][0]] {
+            assert_eq!(row["name"], name, "{row}");
+            for unknown in ["fence", "ttl_ms", "held_ms"] {
+                assert_eq!(row.get(unknown), Some(&Value::Null), "{unknown}: {row}");
+            }
+            assert_eq!(row["remaining_ms"].is_u64(), name == "other", "{row}");
+        }
+        let shown = on(&url, &["show", name]).out;
+        let row = shown.lines().find(|line| line.contains("another library")).expect("a holder");
+        assert_eq!(row.matches(" - ").count() + usize::from(row.trim_end().ends_with(" -")), 4);
+        assert!(!row.contains("0ms"), "{row}");
+    }
+    let happened = on(&url, &["events", "--json"]).out;
+    assert_eq!(happened.matches(r#""fence":null"#).count(), 2, "{happened}");
+    assert!(!on(&url, &["events"]).out.contains("fence 0"));
+
+    let busy = on(&url, &["run", "deploy", "--no-wait", "--", "true"]);
+    assert!(busy.err.contains("held by a client of another library, no expiry\n"), "{}", busy.err);
+    let waited = on(&url, &["run", "deploy", "--wait", "2s", "--", "true"]);
+    assert!(waited.err.contains("held by a client of another library\n"), "{}", waited.err);
+
+    let breaking = ["break", "deploy", "--now", "--yes", "--store", &url];
+    let broken = place.tool(breaking).env("LEASEWARD_AUDIT", "audit.jsonl").output();
+    assert_eq!(Ran::from(broken.expect("starts")).code, 0);
+    let line = std::fs::read_to_string(place.path("audit.jsonl")).expect("written");
+    assert!(line.contains(r#""fence":null"#) && line.contains(r#""held_ms":null"#), "{line}");
+}
+
+#[test]
 fn a_name_that_cannot_be_read_is_one_line_of_many() {
     let server = RedisServer::start();
     server.cli(&["set", "lock:a", "token", "px", "3600000"]);
