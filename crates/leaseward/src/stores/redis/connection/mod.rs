@@ -269,7 +269,7 @@ impl Shared {
         let mut out = self.out.lock();
         match out.end {
             None => {}
-            Some(End::Nonsense) => return Err(End::Nonsense.into()),
+            Some(end @ (End::Nonsense | End::Alert(_))) => return Err(end.into()),
             // Nothing of it was sent, as if nobody had been there: that is no doubt.
             Some(End::Broken(_)) => {
                 return Err(End::Broken(io::ErrorKind::ConnectionRefused).into());
