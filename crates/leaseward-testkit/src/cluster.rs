@@ -170,6 +170,15 @@ impl Cluster {
         replicas.map(|entry| self.node(&entry.address)).collect()
     }
 
+    /// Cuts a node's replicas off, so that what it takes from now on reaches none. They are to
+    /// [resume](RedisServer::resume) soon after it is killed: only they can take its place.
+    #[must_use]
+    pub fn isolate_replicas_of(&self, address: &str) -> Vec<&RedisServer> {
+        let replicas = self.replicas_of(address);
+        self.node(address).isolate_from(&replicas);
+        replicas
+    }
+
     fn id(&self, address: &str) -> String {
         let entry = self.entries().into_iter().find(|entry| entry.address == address);
         entry.unwrap_or_else(|| panic!("no node at {address}")).id

@@ -132,11 +132,9 @@ impl Sentinels {
         primary_address(awake.expect("a Sentinel is awake"))
     }
 
-    /// Cuts the replicas off, so that what the primary takes from now on reaches none: stops them, then drops their
-    /// connections, or else the data would wait in the kernel's buffers and still arrive.
+    /// Cuts the replicas off, so that what the primary takes from now on reaches none.
     pub fn isolate_replicas(&self) {
-        self.replicas().iter().for_each(|replica| replica.pause());
-        self.primary().cli(&["client", "kill", "type", "replica"]);
+        self.primary().isolate_from(&self.replicas());
     }
 
     /// Lets them go on. Soon after [`isolate_replicas`](Self::isolate_replicas), or Sentinel counts them as down too.

@@ -280,6 +280,24 @@ impl RedisServer {
         clients.filter(|client: &HashMap<_, _>| client["cmd"] != "client|list").collect()
     }
 
+    /// How often each command was carried out, by its name, those inside of scripts included, since the start or
+    /// `CONFIG RESETSTAT`.
+    pub fn calls(&self) -> HashMap<String, u64> {
+        let stats = self.info("commandstats").into_iter();
+        let calls = stats.filter_map(|(key, stats)| {
+            let calls = stats.split(',').find_map(|pair| pair.strip_prefix("calls="))?;
+            Some((key.strip_prefix("cmdstat_")?.to_owned(), calls.parse().ok()?))
+        });
+        calls.collect()
+    }
+
+    /// Cuts its replicas off, so that what it takes from now on reaches none: stops them, then drops their connections,
+    /// or else the data would wait in the kernel's buffers and still arrive.
+    pub(crate) fn isolate_from(&self, replicas: &[&Self]) {
+        replicas.iter().for_each(|replica| replica.pause());
+        self.cli(&["client", "kill", "type", "replica"]);
+    }
+
     /// Waits until it follows its primary, all data taken over.
     ///
     /// # Panics

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use leaseward::store::{IfBusy, Operation, Push, Release, Renew, Store};
+use leaseward::{
+    Attempt, Guard, Lock,
+    store::{IfBusy, Operation, Push, Release, Renew, Store},
+};
 use leaseward_testkit::RedisServer;
 
 use crate::names::{name, token};
@@ -29,6 +32,17 @@ pub(crate) fn listen(store: &dyn Store) -> mpsc::Receiver<Push> {
     let (sender, receiver) = mpsc::channel();
     store.start(Arc::new(move |push| drop(sender.send(push))));
     receiver
+}
+
+/// A lease, as soon as the store works again and it is free.
+pub(crate) async fn take_in_time(lock: Lock, patience: Duration) -> Guard {
+    until("it is granted", patience, || async {
+        match lock.try_acquire().await {
+            Ok(Attempt::Granted(guard)) => Some(guard),
+            _ => None,
+        }
+    })
+    .await
 }
 
 pub(crate) fn taking(what: &str, who: u128) -> Operation {

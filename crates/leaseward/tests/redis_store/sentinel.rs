@@ -10,7 +10,7 @@ use std::{
 use leaseward::{Attempt, ErrorKind, Locks, store::Level};
 use leaseward_testkit::{PATIENCE, RedisServer, Sentinels, eventually};
 
-use crate::help::{Monitor, connect, take, try_open, until};
+use crate::help::{Monitor, connect, take, take_in_time, try_open, until};
 
 /// Longer than a failover takes.
 const TTL: Duration = Duration::from_secs(30);
@@ -130,13 +130,7 @@ async fn a_grant_that_no_replica_has_is_given_twice() {
     set.kill_primary();
     set.resume_replicas();
     set.wait_for_new_primary();
-    let second = until("the other is served", FAILOVER, || async {
-        match other.lock("a").ttl(TTL).try_acquire().await {
-            Ok(Attempt::Granted(guard)) => Some(guard),
-            _ => None,
-        }
-    })
-    .await;
+    let second = take_in_time(other.lock("a").ttl(TTL), FAILOVER).await;
     assert!(second.is_held());
     assert!(second.fence() > first.fence(), "the resource refuses the first one's writes");
     // The first believes until it hears otherwise, and hears it with its next renewal at the latest.

@@ -21,11 +21,7 @@ async fn acquire_all(locks: &Locks) -> Vec<leaseward::Guard> {
 }
 
 fn waits(server: &RedisServer) -> u64 {
-    let stats = server.info("commandstats");
-    let calls = stats.get("cmdstat_wait").and_then(|stats| {
-        stats.split(',').find_map(|pair| pair.strip_prefix("calls="))?.parse().ok()
-    });
-    calls.unwrap_or(0)
+    server.calls().get("wait").copied().unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,9 @@ pub(crate) fn primary_with(replicas: usize) -> (RedisServer, Vec<RedisServer>) {
 /// Far longer than a replica needs: this machine may be busy.
 pub(crate) const STRONG: &str = "replica_timeout=500ms&replicas=";
 
+/// For replicas that are there: they are waited for no longer than they need.
+pub(crate) const PATIENT: &str = "replica_timeout=10s&replicas=";
+
 pub(crate) fn strong_url(server: &RedisServer, replicas: usize) -> String {
     format!("{}?{STRONG}{replicas}", server.url())
 }

@@ -1,11 +1,17 @@
 //! The primary is lost at the worst moment.
 
-use leaseward::ErrorKind;
-use leaseward_testkit::{RedisServer, Sentinels};
+use std::time::Duration;
+
+use leaseward::{Attempt, Error, ErrorKind};
+use leaseward_testkit::{Cluster, RedisServer, Sentinels};
 
 use crate::help::{
-    STRONG, acquire_in_time, blocking, connect, granted, is_held_at, primary_with, strong_url,
+    PATIENT, STRONG, acquire_in_time, blocking, connect, granted, is_held_at, primary_with,
+    strong_url,
 };
+
+/// Longer than any failover.
+const LONG: Duration = Duration::from_secs(600);
 
 fn rounds() -> usize {
     if std::env::var_os("LEASEWARD_FULL").is_some() { 10 } else { 3 }
@@ -39,6 +45,39 @@ async fn with_all_replicas_required_nobody_believes_in_a_lost_grant() {
     }
 }
 
+/// The same on a cluster, where the replica takes the primary's place by itself. What was given out is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_cluster_no_grant_is_given_that_gets_lost() {
+    for (is_cut_off, setting) in [(true, STRONG), (false, PATIENT)] {
+        let cluster = blocking(Cluster::start);
+        let url = format!("redis+cluster://{}", cluster.addresses().join(","));
+        let strong = connect(&format!("{url}?{setting}1")).await;
+        let old = cluster.primary_of("lock:job");
+        blocking(|| old.wait_for_replicas(1));
+        let cut_off = if is_cut_off {
+            blocking(|| cluster.isolate_replicas_of(&old.address()))
+        } else {
+            Vec::new()
+        };
+        let attempt = strong.lock("job").ttl(LONG).no_renewal().try_acquire().await;
+        assert_eq!(blocking(|| is_held_at(old, "job")), !is_cut_off, "else it was given back");
+        blocking(|| {
+            old.kill();
+            cut_off.iter().for_each(|replica| replica.resume());
+            cluster.wait_for_new_primary_of("lock:job", &old.address());
+        });
+        let second = connect(&url).await.lock("job").try_acquire().await;
+        let all = [&attempt, &second].into_iter().filter(|attempt| is_believed(attempt));
+        assert_eq!(all.count(), 1, "{attempt:?}, then {second:?}");
+        let refused = attempt.err().map(|error| error.kind());
+        assert_eq!(refused, is_cut_off.then_some(ErrorKind::Unavailable));
+    }
+}
+
+fn is_believed(attempt: &Result<Attempt, Error>) -> bool {
+    matches!(attempt, Ok(Attempt::Granted(guard)) if guard.is_held())
+}
+
 /// A primary and two replicas, one of which is cut off. A grant that the other acknowledged is lost if the one that was
 /// cut off is promoted.
 async fn after_promotion_of_the_one_cut_off(required: usize) -> (RedisServer, Outcome) {
@@ -53,12 +92,8 @@ async fn after_promotion_of_the_one_cut_off(required: usize) -> (RedisServer, Ou
         replicas[0].kill();
     });
     let second = connect(&cut_off.url()).await;
-    let other = granted(second.lock("job").try_acquire().await);
-    let believers = usize::from(other.is_held())
-        + attempt.as_ref().map_or(0, |attempt| match attempt {
-            leaseward::Attempt::Granted(guard) => usize::from(guard.is_held()),
-            _ => 0,
-        });
+    let other = second.lock("job").try_acquire().await;
+    let believers = usize::from(is_believed(&other)) + usize::from(is_believed(&attempt));
     let refused = attempt.err().map(|error| error.kind());
     (cut_off, Outcome { believers, refused })
 }

@@ -109,12 +109,8 @@ pub(crate) async fn until_all_vote(store: &dyn Store) {
     })
     .await;
 }
+
 /// How often the script was called at a node.
 pub(crate) fn calls(node: &RedisServer) -> u64 {
-    let stats = node.info("commandstats");
-    let calls = stats.get("cmdstat_evalsha").and_then(|text| {
-        let calls = text.split(',').find_map(|field| field.strip_prefix("calls="))?;
-        calls.parse().ok()
-    });
-    calls.unwrap_or(0)
+    node.calls().get("evalsha").copied().unwrap_or(0)
 }

@@ -244,28 +244,36 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_without_meaning() {
-        for code in [
-            "LOADING",
-            "BUSY",
-            "MASTERDOWN",
-            "CLUSTERDOWN",
-            "TRYAGAIN",
-            "READONLY",
-            "MISCONF",
-            "NOREPLICAS",
-            "OOM",
-            "NOAUTH",
-            "WRONGPASS",
-            "NOPERM",
-            "NOSCRIPT",
-            "MOVED",
-            "ASK",
-            "CROSSSLOT",
-            "WRONGTYPE",
+    fn every_code_has_its_kind_and_its_reaction() {
+        use ErrorKind::{Indeterminate, Refused, Unavailable, Unsupported};
+        use Reaction::{AskAgain, Reconnect, Redirect, SendScript, Tell};
+        for (text, kind, reaction) in [
+            ("LOADING", Unavailable, Tell),
+            ("BUSY", Unavailable, Tell),
+            ("MASTERDOWN", Unavailable, Reconnect),
+            ("CLUSTERDOWN", Unavailable, Tell),
+            ("TRYAGAIN", Unavailable, AskAgain),
+            ("READONLY", Unavailable, Reconnect),
+            ("MISCONF", Unavailable, Tell),
+            ("NOREPLICAS", Unavailable, Tell),
+            ("OOM", Unavailable, Tell),
+            ("NOAUTH", Refused, Reconnect),
+            ("WRONGPASS", Refused, Tell),
+            ("NOPERM", Refused, Tell),
+            ("NOSCRIPT", Unavailable, SendScript),
+            ("MOVED", Unavailable, Redirect),
+            ("ASK", Unavailable, Redirect),
+            ("CROSSSLOT", Unsupported, Tell),
+            ("WRONGTYPE", Refused, Tell),
+            ("ERR", Refused, Tell),
+            ("NEWLYMADE", Refused, Tell),
         ] {
-            assert_ne!(Code::of(code), Code::Other, "{code}");
-            assert_ne!(build(Code::of(code), "").kind(), ErrorKind::Indeterminate, "{code}");
+            let code = Code::of(text);
+            assert_eq!((build(code, "").kind(), code.reaction()), (kind, reaction), "{text}");
+            // Inside of a batch, what is not known may have left something behind.
+            let kind = if code == Code::Other { Indeterminate } else { kind };
+            let (error, told) = of_operation(&format!("{text} and why"));
+            assert_eq!((error.kind(), told), (kind, reaction), "{text} of an operation");
         }
     }
 }
