@@ -2,6 +2,7 @@
 #![cfg(feature = "redis")]
 
 mod commit;
+mod cuts;
 mod help;
 mod lost_primary;
 mod setup;
