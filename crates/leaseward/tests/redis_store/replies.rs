@@ -6,8 +6,8 @@
 use std::{sync::mpsc::Receiver, time::Duration};
 
 use leaseward::{
-    ErrorKind, Fence,
-    store::{Answer, IfBusy, Operation, Push, Query, Reply, Store},
+    ErrorKind, Fence, LostReason,
+    store::{Answer, Batch, IfBusy, Operation, Push, Query, Reply, Store},
 };
 use leaseward_testkit::{PATIENCE, Proxy, RedisServer, eventually};
 
@@ -224,6 +224,74 @@ async fn a_hand_over_reaches_its_waiter_whatever_happens_to_the_push() {
         scene.assert_free(fault);
         while scene.pushes.try_recv().is_ok() {}
     }
+}
+
+/// What a holder sends who leaves while somebody waits: with an ask for its next turn behind it, or without.
+fn leaving(comes_again: bool) -> Batch {
+    let mut batch = vec![releasing("a", 1)];
+    batch.extend(comes_again.then(|| queueing("a", 3)));
+    batch
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_handed_over_once_whatever_happens_to_its_release() {
+    for comes_again in [false, true] {
+        let mut scene = Scene::new().await;
+        let told = listen(&*scene.near);
+        for fault in faults() {
+            hand_over_under(fault, comes_again, &mut scene, &told).await;
+        }
+    }
+}
+
+async fn hand_over_under(
+    fault: Fault,
+    comes_again: bool,
+    scene: &mut Scene,
+    told: &Receiver<Push>,
+) {
+    let [leaves, waits] = [1, 2].map(|who| token(who).prefix());
+    let before = granted(one(&*scene.far, taking("a", 1)).await);
+    scene.grew(before.fence(), fault);
+    one(&*scene.near, queueing("a", 2)).await.expect("queued");
+    fault.inflict(&scene.proxy);
+    let answers = scene.far.submit(leaving(comes_again)).await;
+    let stands = scene.holder().await.expect("it is never free");
+    match &answers[0] {
+        Ok(Reply::Released) => assert_eq!(stands.0, waits, "{fault:?}"),
+        answer if may_have_happened(answer, fault) => {}
+        _ => assert_eq!(stands.0, leaves, "{fault:?}"),
+    }
+    scene.heal().await;
+    let again = scene.far.submit(leaving(comes_again)).await;
+    let is_first = matches!(again[0], Ok(Reply::Released));
+    let is_second = matches!(again[0], Ok(Reply::NotYours(LostReason::NotOurs)));
+    assert_eq!((is_first, is_second), (stands.0 == leaves, stands.0 == waits), "{again:?}");
+
+    let (whose, fence) = scene.holder().await.expect("it was handed over");
+    assert_eq!(whose, waits, "{fault:?}");
+    assert!(is_first || fence == stands.1, "it was given out again with {fault:?}");
+    scene.grew(fence, fault);
+    match told.recv_timeout(PATIENCE).expect("the waiter is told") {
+        Push::Granted { token: to, grant, .. } => {
+            assert_eq!((to, grant.fence()), (token(2), fence), "{fault:?}");
+        }
+        other => panic!("{fault:?}: {other:?}"),
+    }
+    let mine = granted(one(&*scene.near, queueing("a", 2)).await);
+    assert_eq!(mine.fence(), fence, "{fault:?}");
+    one(&*scene.near, releasing("a", 2)).await.expect("given back");
+    if comes_again {
+        // Its next turn comes once, too.
+        let (whose, fence) = scene.holder().await.expect("it was handed over");
+        assert_eq!(whose, token(3).prefix(), "{fault:?}");
+        scene.grew(fence, fault);
+        let next = granted(one(&*scene.far, queueing("a", 3)).await);
+        assert_eq!(next.fence(), fence, "{fault:?}");
+        one(&*scene.far, releasing("a", 3)).await.expect("given back");
+    }
+    scene.assert_free(fault);
+    assert!(told.try_recv().is_err(), "it was told twice, with {fault:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
