@@ -8,6 +8,7 @@ mod chaos;
 mod cluster;
 #[path = "../support/compare.rs"]
 mod compare;
+mod fences;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;
