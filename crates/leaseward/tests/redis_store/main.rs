@@ -19,6 +19,7 @@ mod names;
 mod operations;
 mod reference;
 mod replies;
+mod requests;
 mod sentinel;
 mod server_faults;
 #[path = "../support/steps.rs"]
