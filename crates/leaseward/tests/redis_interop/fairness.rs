@@ -1,11 +1,15 @@
 //! Clients of other libraries poll: how a name is left free for them, step by step.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use leaseward::store::{Operation, Push, Reply, Standing, Store};
+use leaseward_testkit::{RedisServer, Skew};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::help::{Server, in_time, queue, release, renew, take, token};
+
+/// Shorter than a place in the queue lasts after an ask.
+const STEP_SECONDS: usize = 5;
 
 /// Somebody who only looks.
 const LOOKS: u128 = u128::MAX >> 96;
@@ -23,7 +27,10 @@ struct Line {
 impl Line {
     /// Begins behind a lock of another library, if `strangers`.
     async fn start(settings: &str, waiting: u128, strangers: bool) -> Self {
-        let server = Server::start().await;
+        Self::start_at(Server::start().await, settings, waiting, strangers).await
+    }
+
+    async fn start_at(server: Server, settings: &str, waiting: u128, strangers: bool) -> Self {
         let (store, pushes) = server.store_and_pushes(settings).await;
         let mut this = Self { server, store, pushes, first: 1, waiting };
         if strangers {
@@ -65,6 +72,17 @@ impl Line {
         match replies.remove(2) {
             Reply::Busy(standing) => standing,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Time passes at the server, in steps that nobody's lease or place is too short for.
+    async fn stay(&self, clock: &Skew, seconds: RangeInclusive<i64>) {
+        for second in seconds.step_by(STEP_SECONDS) {
+            clock.set_ms(second * 1_000);
+            let mut all = vec![renew("a", self.first, 0)];
+            all.extend((1..=self.waiting).map(|one| queue("a", self.first + one)));
+            let replies = self.all(all).await;
+            assert!(matches!(replies[0], Reply::Renewed(_)), "{replies:?}");
         }
     }
 
@@ -195,6 +213,26 @@ async fn a_stranger_who_tries_in_such_a_moment_is_in() {
         }
     })
     .await;
+    line.end().await;
+}
+
+/// As `docs/stores/redis.md` says: a minute.
+#[tokio::test]
+async fn strangers_are_forgotten_after_a_minute_and_not_before() {
+    let clock = Skew::new();
+    let server = Server::with(RedisServer::builder().skew(&clock)).await;
+    let mut line = Line::start_at(server, "", 2, true).await;
+    line.stay(&clock, 5..=50).await;
+    let standing = line.turn_until_open().await;
+    assert!(standing.free_in.is_some(), "{standing:?}");
+    assert_eq!(line.served_when_asking(line.first).await, line.first);
+    assert!(line.record().await.starts_with('f'), "they are remembered");
+    line.stay(&clock, 55..=65).await;
+    for _ in 0..20 {
+        let standing = line.turn().await;
+        assert!(standing.holder.is_some(), "{standing:?}");
+        assert!(!line.record().await.starts_with('f'), "they are forgotten");
+    }
     line.end().await;
 }
 
