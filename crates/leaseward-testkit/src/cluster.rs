@@ -215,6 +215,29 @@ impl Cluster {
         migration.move_keys();
         migration.finish();
     }
+
+    /// A node without keys leaves the cluster, and its slots go to another. It stays up, and knows of nobody any more.
+    pub fn leave(&self, address: &str, to: &str) {
+        let entry = self.entries().into_iter().find(|entry| entry.address == address);
+        let entry = entry.unwrap_or_else(|| panic!("no node at {address}"));
+        let others = || self.awake().filter(|node| node.address() != address);
+        for node in others() {
+            node.cli(&["cluster", "forget", &entry.id]);
+        }
+        self.node(address).cli(&["cluster", "reset", "soft"]);
+        for slots in &entry.slots {
+            let (first, last) = (slots.start().to_string(), slots.end().to_string());
+            self.node(to).cli(&["cluster", "addslotsrange", &first, &last]);
+        }
+        eventually("the others know who has its slots", FAILOVER_PATIENCE, || {
+            let knows = |node| {
+                let has =
+                    |known: &Entry| known.address == to && known.owns(*entry.slots[0].start());
+                entries(node).iter().any(has)
+            };
+            others().all(knows).then_some(())
+        });
+    }
 }
 
 /// A slot on its way from one node to another.

@@ -240,3 +240,28 @@ async fn replicas_are_enough_to_find_the_cluster() {
         take(locks.lock(name).ttl(TTL)).await.release().await.expect("given back");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_left_is_not_asked_where_the_others_are() {
+    let cluster = Cluster::start_without_replicas();
+    let left = cluster.primary_of("lock:a");
+    let to = cluster.addresses().into_iter().find(|node| *node != left.address());
+    let to = to.expect("there are three nodes");
+    // Several, because each asks its nodes in an order of its own.
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        clients.push(connect(&url(&cluster)).await);
+    }
+    cluster.leave(&left.address(), &to);
+    for node in cluster.nodes().iter().filter(|node| node.address() != left.address()) {
+        node.cli(&["client", "kill", "type", "normal", "skipme", "yes"]);
+    }
+    for (at, locks) in clients.iter().enumerate() {
+        for name in ["a", "b", "c"].map(|name| format!("{name}{at}")) {
+            let held = until("its slot is found", PATIENCE, || async {
+                locks.lock(name.as_str()).ttl(TTL).wait(PATIENCE).acquire().await.ok()
+            });
+            held.await.release().await.expect("given back");
+        }
+    }
+}

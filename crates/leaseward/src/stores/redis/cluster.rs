@@ -3,7 +3,7 @@
 //! The map is learnt from any node, and again when a node says that a slot has moved or when one is lost.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -25,6 +25,9 @@ use crate::{Error, ErrorKind};
 
 /// How long to wait between attempts to learn the map while something is missing, at most.
 const RETRY: Duration = Duration::from_millis(250);
+
+/// How many slots a cluster has.
+const SLOTS: usize = 16_384;
 
 pub(super) struct Cluster {
     wiring: Arc<Wiring>,
@@ -112,14 +115,15 @@ impl Cluster {
 
     /// Learns the map in the background, until every slot has a node that is connected.
     pub(super) fn learn_soon(self: &Arc<Self>) {
-        if !self.is_learning.swap(true, Ordering::AcqRel) {
+        if !self.is_learning.swap(true, Ordering::SeqCst) {
             self.wiring.runtime.spawn(keep_learning(Arc::downgrade(self)));
         }
     }
 
-    /// From a connected node if there is one, else from any that the URL names, whatever has become of it.
+    /// From a connected node if there is one, else from any that the URL names, whatever has become of it. Whoever knows a
+    /// node for every slot is believed; one that left the cluster knows none, and then the others are asked.
     async fn learn(&self) -> Result<(), Error> {
-        let mut why = None;
+        let (mut why, mut fullest) = (None, Slots::default());
         for node in self.teachers() {
             let link = match node.open().await {
                 Ok(link) => link,
@@ -132,32 +136,31 @@ impl Cluster {
                 why = Some(no_cluster(&link.address));
                 continue;
             }
-            match self.learn_from(&link.connection, &link.address).await {
-                Ok(()) => return Ok(()),
+            match slots_by(&link.connection, &link.address).await {
+                Ok(slots) => fullest = fullest.or_fuller(slots),
                 Err(error) => why = Some(error),
+            }
+            if fullest.are_all() {
+                break;
             }
         }
         for seed in &self.seeds {
+            if fullest.count > 0 {
+                break;
+            }
             // Not as a node: it may be a replica by now, which knows the map and takes no writes.
-            let Ok(connection) = self.wiring.dialler.dial(seed, Box::new(drop)).await else {
-                continue;
-            };
-            if self.learn_from(&connection, seed).await.is_ok() {
-                return Ok(());
+            if let Ok(connection) = self.wiring.dialler.dial(seed, Box::new(drop)).await
+                && let Ok(slots) = slots_by(&connection, seed).await
+            {
+                fullest = fullest.or_fuller(slots);
             }
         }
-        Err(why.unwrap_or_else(|| Error::new(ErrorKind::InvalidInput, "no node was named")))
-    }
-
-    async fn learn_from(&self, connection: &Connection, at: &Address) -> Result<(), Error> {
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        match connection.command(&question).await {
-            Ok(answer) => {
-                self.take(read_slots(&answer, at));
+        match (fullest.count, why) {
+            (0, Some(why)) => Err(why),
+            _ => {
+                self.take(fullest);
                 Ok(())
             }
-            Err(error) => Err(super::error::of_call(&error, &at.to_string())),
         }
     }
 
@@ -170,15 +173,20 @@ impl Cluster {
         teachers
     }
 
-    fn take(&self, primaries: Vec<Option<Address>>) {
+    fn take(&self, slots: Slots) {
         let mut map = self.map.write();
-        for address in primaries.iter().flatten() {
+        for address in slots.primaries.iter().flatten() {
             let wiring = &self.wiring;
             map.nodes
                 .entry(address.clone())
                 .or_insert_with(|| Node::at(wiring.clone(), address.clone()));
         }
-        map.primaries = primaries;
+        if slots.are_all() {
+            // Whoever has none any more is forgotten: what is under way there goes on, and then its connection ends.
+            let used: HashSet<_> = slots.primaries.iter().flatten().collect();
+            map.nodes.retain(|address, _| used.contains(address));
+        }
+        map.primaries = slots.primaries;
     }
 
     pub(super) fn close(&self) {
@@ -204,17 +212,47 @@ async fn keep_learning(cluster: Weak<Cluster>) {
             }
         }
         if this.is_whole() {
-            this.is_learning.store(false, Ordering::Release);
-            return;
+            this.is_learning.store(false, Ordering::SeqCst);
+            // Somebody may have found this task at work a moment ago and left it to that.
+            if this.is_whole() || this.is_learning.swap(true, Ordering::SeqCst) {
+                return;
+            }
         }
         drop(this);
         tokio::time::sleep(RETRY.mul_f64(rand::random())).await;
     }
 }
 
+/// Which node has which slot, as some node says.
+#[derive(Default)]
+struct Slots {
+    primaries: Vec<Option<Address>>,
+    /// How many have one.
+    count: usize,
+}
+
+impl Slots {
+    fn or_fuller(self, other: Self) -> Self {
+        if other.count > self.count { other } else { self }
+    }
+
+    fn are_all(&self) -> bool {
+        self.count == SLOTS
+    }
+}
+
+async fn slots_by(connection: &Connection, at: &Address) -> Result<Slots, Error> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let answer = connection.command(&question).await;
+    let answer = answer.map_err(|error| super::error::of_call(&error, &at.to_string()))?;
+    let primaries = read_slots(&answer, at);
+    Ok(Slots { count: primaries.iter().flatten().count(), primaries })
+}
+
 /// Reads CLUSTER SLOTS: first slot, last slot, the primary, replicas.
 fn read_slots(answer: &Value, asked: &Address) -> Vec<Option<Address>> {
-    let mut primaries = vec![None; 16_384];
+    let mut primaries = vec![None; SLOTS];
     let Value::Array(ranges) = answer else { return primaries };
     for range in ranges {
         let Value::Array(parts) = range else { continue };
