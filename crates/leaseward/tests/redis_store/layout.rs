@@ -116,6 +116,58 @@ async fn every_key_but_the_fence_counter_ends_by_itself() {
     assert_eq!(keys(&server), [FENCE]);
 }
 
+/// One step of those who come and go, as batches: the one with this number leaves, another joins behind those who wait.
+type Turn = fn(u128) -> Vec<Vec<Operation>>;
+
+/// Everybody is served, or has left, before it asks a second time, and there is always somebody: nothing but that keeps the
+/// queue, and it must outlast whoever is in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_lasts_for_as_long_as_somebody_waits_in_it() {
+    const AHEAD: u128 = 3;
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+    let unusual = |batch: Vec<Operation>| {
+        let Operation::Release(release) = releasing("z", 1) else { unreachable!() };
+        let keep = Duration::from_secs(1);
+        let more = Operation::Release(leaseward::store::Release { keep, ..release });
+        batch.into_iter().chain([more]).collect::<Vec<_>>()
+    };
+    let turns: [(&str, Turn); 4] = [
+        ("one by one", |n| vec![vec![queueing("a", n + AHEAD)], vec![releasing("a", n)]]),
+        ("back to back", |n| vec![vec![releasing("a", n), queueing("a", n + AHEAD)]]),
+        ("in runs", |n| {
+            let (joins, leaves) = (|what| queueing(what, n + AHEAD), |what| releasing(what, n));
+            vec![NAMES.map(joins).to_vec(), NAMES.map(leaves).to_vec()]
+        }),
+        ("they give up", |n| vec![vec![queueing("a", n + AHEAD)], vec![releasing("a", n + 1)]]),
+    ];
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let store = open(&server.url()).await;
+    let mut moment_ms = 0;
+    for (how, turn) in turns {
+        for is_usual in [true, false] {
+            server.cli(&["flushall"]);
+            for what in NAMES {
+                all(&*store, (1..=AHEAD).map(|who| queueing(what, who))).await;
+            }
+            for n in 1..60 {
+                // So they wait for less than a third of the time that a place lasts, after which they would ask again.
+                moment_ms += 1_000;
+                skew.set_ms(moment_ms);
+                for batch in turn(n) {
+                    let batch = if is_usual { batch } else { unusual(batch) };
+                    for answer in store.submit(batch).await {
+                        answer.expect("it is carried out");
+                    }
+                }
+                let left: i64 =
+                    server.cli(&["pttl", "leaseward:q:lock:a"]).parse().expect("a number");
+                assert!(left >= 10_000, "{how}, turn {n}, {is_usual}: it ends in {left} ms");
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_release_frees_nobody_elses_lock() {
     let skew = Skew::new();

@@ -71,8 +71,14 @@ fn constant(name: &str) -> String {
         "LETTERS" => LETTERS.to_string(),
         // A place lasts min(ttl, this) after its last ask, and so does a lease handed over until its first renewal.
         "HANDED_MAX_MS" => handed_ms.to_string(),
-        // The queue's keys outlive the last place in them by this much at most, should all who wait vanish.
-        "QUEUE_MS" => (2 * handed_ms).to_string(),
+        // How long the queue's keys last once nobody keeps them. Whoever comes to an empty queue, asks again, leaves or is
+        // dropped keeps them, and so does who is served, if a window of the clock has begun since its last ask; other joins
+        // and hand-overs need not. That is enough: take who is first when a window begins. Until it is gone or asks again
+        // takes no longer than a place lasts; should it die instead, whoever comes drops it, and who came before asks again
+        // before its own place ends. So while anybody lives in it, the queue is kept within two windows of the beginning of
+        // each, which is every three at least.
+        "QUEUE_MS" => (4 * handed_ms).to_string(),
+        "WINDOW_US" => (1_000 * handed_ms).to_string(),
         other => unreachable!("BUG: the script names a constant `{other}`"),
     }
 }

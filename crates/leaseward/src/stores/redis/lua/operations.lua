@@ -36,8 +36,7 @@ local function join(turn, token, ttl, value, key, h, q)
   if letter == 's' then
     call('SETRANGE', h, 0, 'd')
   end
-  -- Whoever waits keeps the queue alive with each refresh; those who come need not all do so.
-  if ahead == 0 or turn.now % 8 == 0 then
+  if ahead == 0 then
     call('PEXPIRE', q, @QUEUE_MS)
   end
   turn.answer(turn, @QUEUED, turn.last_fence(turn), ahead)
@@ -64,6 +63,10 @@ local function pass_on(turn, key, h, q, to, place)
   call('SET', key, to, 'PX', given)
   call('SET', h, turn.record(turn, letter, ttl, first, count, delay, to, value), 'PX', given + delay)
   call('LPOP', q, 2)
+  -- Who keeps the queue alive: `script.rs` says why that is enough.
+  if waiting > 0 and turn.now - seen > turn.now % @WINDOW_US then
+    call('PEXPIRE', q, @QUEUE_MS)
+  end
   call('PUBLISH', 'leaseward:c:' .. client,
     string.format('G %s %s %d -1 %d ', turn.text(first), count, given, waiting) .. to .. '\n' .. key)
   return true

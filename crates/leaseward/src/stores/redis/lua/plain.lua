@@ -60,13 +60,13 @@ if argv[5] == 'r' or argv[5] == 'h' then
         local has_joined, letter, waiting = type(places) == 'number', 'd', nil
         if has_joined then
           waiting = places / 2 - 1
-          -- Whoever waits keeps the queue alive with each refresh; those who come need not all do so.
-          if waiting == 0 or last % 8 == 0 then
-            try('PEXPIRE', q, '@QUEUE_MS')
-          end
         else
           waiting = try('LLEN', q) / 2
           letter = waiting == 0 and 's' or 'd'
+        end
+        -- Who keeps the queue alive: `script.rs` says why that is enough.
+        if waiting == 0 and has_joined or waiting > 0 and last - seen > last % @WINDOW_US then
+          try('PEXPIRE', q, '@QUEUE_MS')
         end
         try('SET', key, to, 'PX', given, 'GET')
         try('SET', h, letter .. ttl .. ' ' .. micros .. ' 1 0 ' .. micros .. ' ' .. to .. '\n' .. value, 'PX', given, 'GET')
@@ -260,8 +260,7 @@ while argv[at] do
               try('SETRANGE', h, '0', 'd')
               record = 'd' .. string.sub(record, 2)
             end
-            -- Whoever waits keeps the queue alive with each refresh; those who come need not all do so.
-            if length == 2 or now % 8 == 0 then
+            if length == 2 then
               try('PEXPIRE', q, '@QUEUE_MS')
             end
             out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8], out[n + 9] =
@@ -362,6 +361,9 @@ while argv[at] do
               try('SET', key, owner, 'PX', given, 'GET')
               try('SET', h, record, 'PX', delay == '0' and given or given + delay, 'GET')
               try('LPOP', q, '2')
+              if waiting > 0 and now - seen > now % @WINDOW_US then
+                try('PEXPIRE', q, '@QUEUE_MS')
+              end
               try('PUBLISH', 'leaseward:c:' .. client,
                 'G ' .. fence .. ' ' .. count .. ' ' .. given .. ' -1 ' .. waiting .. ' ' .. owner .. '\n' .. key)
               is_odd = false

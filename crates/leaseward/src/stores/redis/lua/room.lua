@@ -217,7 +217,7 @@ local function library(turn)
 
   local function drop_first(room)
     call('LPOP', room.q, 2)
-    if call('EXISTS', room.q) == 0 then
+    if call('PEXPIRE', room.q, @QUEUE_MS) == 0 then
       call('DEL', room.p)
     end
   end
@@ -228,6 +228,7 @@ local function library(turn)
       return false
     end
     if at > 0 then
+      call('PEXPIRE', room.q, @QUEUE_MS)
       -- No other place has an empty text.
       call('LSET', room.q, at, '')
       call('LSET', room.q, at + 1, '')
