@@ -9,6 +9,7 @@ mod cluster;
 #[path = "../support/compare.rs"]
 mod compare;
 mod fences;
+mod full_server;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
 mod help;

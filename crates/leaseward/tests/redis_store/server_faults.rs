@@ -250,30 +250,6 @@ async fn a_server_that_loads_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_server_gives_nothing_and_takes_everything_back() {
-    let server = RedisServer::start();
-    let (store, other) = (open(&server.url()).await, open(&server.url()).await);
-    let before = granted(one(&*store, taking("a", 1)).await);
-    one(&*other, queueing("a", 2)).await.expect("queued");
-    server.cli(&["config", "set", "maxmemory", "1"]);
-    for refused in [taking("b", 3), queueing("b", 3), queueing("a", 3)] {
-        let failure = one(&*store, refused).await.expect_err("there is no memory");
-        assert_eq!(failure.kind(), ErrorKind::Unavailable);
-        assert!(failure.message().contains("memory"), "{failure}");
-    }
-    assert_eq!(server.cli(&["--raw", "keys", "*lock:b"]), "", "nothing is held in doubt");
-    let renewed = one(&*store, renewing("a", 1)).await;
-    assert!(matches!(renewed, Ok(Reply::Renewed(_))), "holders go on: {renewed:?}");
-    let released = one(&*store, releasing("a", 1)).await;
-    assert!(matches!(released, Ok(Reply::Released)), "{released:?}");
-    let next = granted(one(&*other, queueing("a", 2)).await);
-    assert!(next.fence() > before.fence());
-    one(&*other, releasing("a", 2)).await.expect("given back");
-    server.cli(&["config", "set", "maxmemory", "0"]);
-    granted(one(&*store, taking("b", 3)).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_cannot_save_is_no_place_for_leases() {
     let server = RedisServer::builder().arg("save", "3600 1000000").start();
     let store = open(&server.url()).await;

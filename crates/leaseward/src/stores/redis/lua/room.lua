@@ -154,20 +154,21 @@ local function library(turn)
     return slot
   end
 
-  -- The lock key says to others that somebody is in, for as long as the longest lease lasts.
+  -- The lock key says to others that somebody is in, for as long as the longest lease lasts. A full server refuses what may
+  -- need memory only as the first write of a call: where a lease or a place is kept, the first is one of an expiry.
   local function keep_placeholder(room)
     local latest, blocked = 0, 0
     for _, hold in ipairs(room.holds) do
       latest = math.max(latest, hold.expires)
       blocked = math.max(blocked, blocks_until(hold))
     end
+    call('PEXPIRE', room.h, ms_until(blocked))
     if latest > now then
       call('SET', room.key, @PLACEHOLDER, 'PX', ms_until(latest))
     else
       -- Those who are left have ended and only block the name yet: the one who lasted longest has gone.
       call('DEL', room.key)
     end
-    call('PEXPIRE', room.h, ms_until(blocked))
   end
 
   -- Writes a lease as it now stands.
@@ -176,8 +177,8 @@ local function library(turn)
       call('PEXPIRE', room.key, ms_until(hold.expires))
       call('SET', room.h, write_exclusive(room, hold), 'PX', ms_until(blocks_until(hold)))
     else
-      call('HSET', room.h, hold.token, write_shared(hold))
       keep_placeholder(room)
+      call('HSET', room.h, hold.token, write_shared(hold))
     end
   end
 
@@ -252,6 +253,7 @@ local function library(turn)
     local record = format('%s %d %d %d %d %s %s %s\n', ask.mode, ask.cap, ask.ttl, ask.count, ask.delay,
       place and place.since or text(now), text(now), client) .. ask.value
     if place then
+      call('PEXPIRE', room.q, @QUEUE_MS)
       call('LSET', room.q, at + 1, record)
     else
       call('RPUSH', room.q, ask.token, record)
