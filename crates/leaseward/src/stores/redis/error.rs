@@ -176,13 +176,30 @@ fn build(code: Code, detail: &str) -> Error {
     if hint.is_empty() { error } else { error.hint(hint) }
 }
 
-const FORBIDDEN_INSIDE: &str = "The user executing the script can't";
+const FORBIDDEN_INSIDE: &str = "The user executing the script ";
+
+/// What a refusal inside a script says, without the place in the script that Redis 6.2 puts before it: `@user_script: 12: `,
+/// or `@user_script:12: `, and then the code with the dash of the protocol, or none.
+fn without_place(text: &str) -> &str {
+    let mut rest = text;
+    while let Some((line, said)) =
+        rest.strip_prefix("@user_script:").and_then(|rest| rest.trim_start().split_once(": "))
+    {
+        if !line.bytes().all(|b| b.is_ascii_digit()) {
+            break;
+        }
+        rest = said;
+    }
+    rest.trim_start_matches('-')
+}
 
 /// The error of one operation of a batch, by its text that begins with a code, and what is to be done about it.
 pub(in crate::stores) fn of_operation(text: &str) -> (Error, Reaction) {
-    let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
-    // Redis 7.0 has no code of its own for what is forbidden inside a script.
-    let code = if detail.starts_with(FORBIDDEN_INSIDE) { Code::NoPerm } else { Code::of(code) };
+    let said = without_place(text);
+    let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
+    // Redis before 7.2 has no code of its own for what is forbidden inside a script.
+    let is_forbidden = [said, detail].iter().any(|text| text.starts_with(FORBIDDEN_INSIDE));
+    let code = if is_forbidden { Code::NoPerm } else { Code::of(code.trim_end()) };
     let error = match code {
         // It failed somewhere in the middle; what came before it stands.
         Code::Other => Error::new(
@@ -241,6 +258,45 @@ mod tests {
         assert_eq!(of_operation(inside).0.kind(), ErrorKind::Refused);
         let (_, reaction) = of_operation("READONLY You can't write against a read only replica.");
         assert_eq!(reaction, Reaction::Reconnect);
+    }
+
+    #[test]
+    fn the_place_in_the_script_is_no_code() {
+        use ErrorKind::{Indeterminate, Refused, Unavailable};
+        for (text, kind, reaction) in [
+            (
+                "@user_script: 12: -READONLY You can't write against a read only replica.\r\n",
+                Unavailable,
+                Reaction::Reconnect,
+            ),
+            (
+                "@user_script:1: @user_script: 1: -READONLY You can't write against a read only",
+                Unavailable,
+                Reaction::Reconnect,
+            ),
+            (
+                "@user_script:12: -OOM command not allowed when used memory > 'maxmemory'.",
+                Unavailable,
+                Reaction::Tell,
+            ),
+            (
+                "@user_script: 7: -MISCONF Redis is configured to save RDB snapshots",
+                Unavailable,
+                Reaction::Tell,
+            ),
+            (
+                "@user_script: 7: The user executing the script can't access at least one of the keys",
+                Refused,
+                Reaction::Tell,
+            ),
+            ("@user_script: 7: -NOPERM this user has no permissions", Refused, Reaction::Tell),
+            ("@user_script:12: attempt to index a nil value", Indeterminate, Reaction::Tell),
+            ("@user_script: nonsense: -OOM", Indeterminate, Reaction::Tell),
+            ("@user_script:", Indeterminate, Reaction::Tell),
+        ] {
+            let (error, does) = of_operation(text);
+            assert_eq!((error.kind(), does), (kind, reaction), "{text}: {error}");
+        }
     }
 
     #[test]
