@@ -286,7 +286,7 @@ pub(super) fn heard(message: &[u8], keys: &Keys) -> Option<Heard> {
     let (head, key) = match message.first()? {
         b'G' => {
             let end = message.iter().position(|b| *b == b'\n')?;
-            (std::str::from_utf8(&message[2..end]).ok()?, &message[end + 1..])
+            (std::str::from_utf8(message.get(2..end)?).ok()?, &message[end + 1..])
         }
         b'W' => {
             let (delay, key) = std::str::from_utf8(message.get(2..)?).ok()?.split_once(' ')?;
@@ -317,4 +317,27 @@ pub(super) fn unexpected(value: &Value) -> Error {
     };
     Error::new(ErrorKind::Indeterminate, format!("the server answered a batch with {kind}"))
         .hint("is there a proxy in between that changes answers?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_none_of_ours_is_not_heard() {
+        let keys = Keys::new("lock:".into(), false);
+        let token = Token::new(1, Arc::from("h:1")).reveal();
+        let push = format!("G 7 1 1000 -1 2 {token}\nlock:a");
+        assert!(matches!(heard(push.as_bytes(), &keys), Some(Heard::Push(_))));
+        assert!(matches!(heard(b"W 5 lock:a", &keys), Some(Heard::Wake(..))));
+        // Cut off anywhere, and of any shape: anybody may publish.
+        for end in 0..push.len() - "a".len() {
+            assert!(heard(&push.as_bytes()[..end], &keys).is_none(), "{:?}", &push[..end]);
+        }
+        for nonsense in
+            ["G\n", "G\nlock:a", "G \nlock:a", "G", "W", "W 5", "W 5 a", "W x lock:a", "X", ""]
+        {
+            assert!(heard(nonsense.as_bytes(), &keys).is_none(), "{nonsense:?}");
+        }
+    }
 }
