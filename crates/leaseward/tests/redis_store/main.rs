@@ -18,6 +18,7 @@ mod layout;
 mod names;
 #[path = "../support/operations.rs"]
 mod operations;
+mod own_keys;
 mod reference;
 mod replies;
 mod requests;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leaseward::{
-    Mode,
-    store::{Ask, IfBusy, Operation, Query, Reply},
+    ErrorKind, Mode,
+    store::{Ask, Break, IfBusy, Operation, Query, Reply},
 };
 use leaseward_testkit::{PATIENCE, RedisServer};
 
@@ -50,6 +50,26 @@ async fn a_lock_is_a_string_that_ends_and_a_ballot_that_ends_later() {
         nodes.iter().all(|node| node.cli(&["get", "b"]) == token(1).reveal()).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_lock_has_a_key_of_ours() {
+    let nodes = Nodes::keeping();
+    let store = open(&nodes.url("prefix=")).await;
+    granted(one(&*store, taking("a", 1)).await);
+    for what in ["leaseward:b:a", "leaseward:r:a", "leaseward:"] {
+        for operation in [taking(what, 2), renewing(what, 2), releasing(what, 2)] {
+            let failure = one(&*store, operation).await.expect_err(what);
+            assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{failure}");
+            assert!(failure.hint_text().is_some(), "{failure:?}");
+        }
+        let failure = store.inspect(Query::Name(name(what))).await.expect_err(what);
+        assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{failure}");
+        let order = Break { name: name(what), now: true };
+        let failure = store.break_lease(order).await.expect_err(what);
+        assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{failure}");
+    }
+    assert!(matches!(one(&*store, renewing("a", 1)).await, Ok(Reply::Renewed(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,10 @@ const LOOK_MAX: usize = 64;
 impl Client {
     pub(super) async fn inspect(&self, query: &Query) -> Result<Vec<LockView>, Error> {
         let (names, misused) = match query {
-            Query::Name(name) => (vec![name.clone()], Misused::Fail),
+            Query::Name(name) => {
+                self.keys.reserved().check(name)?;
+                (vec![name.clone()], Misused::Fail)
+            }
             Query::Prefix { prefix, after, .. } => {
                 let mut names = self.scan(prefix).await?;
                 names.retain(|name| after.as_ref().is_none_or(|after| name > after));
@@ -99,6 +102,7 @@ impl Client {
     }
 
     pub(super) async fn break_lease(&self, order: &Break) -> Result<Broken, Error> {
+        self.keys.reserved().check(&order.name)?;
         let slot = self.keys.slot(&order.name);
         let mut call = Call::new(&self.keys, slot);
         call.break_lease(&order.name, order.now);

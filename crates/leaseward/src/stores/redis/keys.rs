@@ -4,19 +4,18 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
+use super::reserved::{Reserved, SIDE};
 use crate::Name;
 
 /// The number of hash slots of every Redis Cluster.
 const SLOTS: u16 = 16_384;
-
-/// What all side keys and channels begin with.
-const SIDE: &str = "leaseward:";
 
 /// How names become keys.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
     is_cluster: bool,
+    reserved: Reserved,
 }
 
 /// A hash slot; always the first one without a cluster.
@@ -25,7 +24,12 @@ pub(super) struct Slot(pub(super) u16);
 
 impl Keys {
     pub(super) fn new(prefix: String, is_cluster: bool) -> Self {
-        Self { prefix, is_cluster }
+        Self { reserved: Reserved::new(&prefix), prefix, is_cluster }
+    }
+
+    /// The names that must not become keys.
+    pub(super) fn reserved(&self) -> &Reserved {
+        &self.reserved
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -40,7 +44,8 @@ impl Keys {
     /// The name whose lock key this is.
     pub(super) fn name(&self, lock_key: &[u8]) -> Option<Name> {
         let name = lock_key.strip_prefix(self.prefix.as_bytes())?;
-        Name::new(std::str::from_utf8(name).ok()?).ok()
+        let name = std::str::from_utf8(name).ok()?;
+        if self.reserved.has(name) { None } else { Name::new(name).ok() }
     }
 
     /// Where the keys of a name are.

@@ -32,6 +32,7 @@ pub(super) mod keys;
 pub(super) mod node;
 mod plain;
 pub(super) mod probe;
+pub(super) mod reserved;
 pub(super) mod script;
 mod sentinel;
 mod servers;

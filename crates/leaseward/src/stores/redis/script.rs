@@ -69,6 +69,8 @@ fn constant(name: &str) -> String {
         "BROKEN" => reason::BROKEN.to_string(),
         "PLACEHOLDER" => PLACEHOLDER.to_owned(),
         "LETTERS" => LETTERS.to_string(),
+        // What has more is no fence: microseconds have as many until the year 2286.
+        "FENCE_DIGITS" => "16".to_owned(),
         // A place lasts min(ttl, this) after its last ask, and so does a lease handed over until its first renewal.
         "HANDED_MAX_MS" => handed_ms.to_string(),
         // How long the queue's keys last once nobody keeps them. Whoever comes to an empty queue, asks again, leaves or is

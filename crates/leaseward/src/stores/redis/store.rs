@@ -73,7 +73,10 @@ impl Store for Redis {
     }
 
     fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Box::pin(self.client.clone().submit(batch))
+        let client = self.client.clone();
+        Box::pin(async move {
+            client.keys.reserved().submit(batch, |batch| client.clone().submit(batch)).await
+        })
     }
 
     fn takes_together(&self, names: &[Name]) -> bool {

@@ -25,12 +25,15 @@ use crate::{
         config::Address,
         dial::Dialler,
         node::{Node, Wiring},
+        reserved::Reserved,
     },
 };
 
 pub(super) struct Client {
     pub(super) config: Config,
     pub(super) prefix: Arc<str>,
+    /// The names that must not become keys.
+    pub(super) reserved: Reserved,
     pub(super) quorum: Quorum,
     pub(super) members: Vec<Arc<Member>>,
     pub(super) clock: Arc<dyn Clock>,
@@ -56,6 +59,7 @@ impl Client {
         let dialler = Arc::new(Dialler::new(&config.node, &context.who)?);
         let this = Arc::new_cyclic(|me: &Weak<Self>| Self {
             prefix: Arc::from(config.prefix.as_str()),
+            reserved: Reserved::new(&config.prefix),
             quorum: Quorum::of(config.nodes.len()),
             members: member_all(me, &config, &dialler, &context.clock),
             clock: context.clock.clone(),

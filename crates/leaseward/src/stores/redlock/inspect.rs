@@ -25,7 +25,10 @@ pub(super) type Seen = Vec<Vec<Shown>>;
 impl Client {
     pub(super) async fn inspect(&self, query: &Query) -> Result<Vec<LockView>, Error> {
         let (names, limit) = match query {
-            Query::Name(name) => (vec![name.clone()], usize::MAX),
+            Query::Name(name) => {
+                self.reserved.check(name)?;
+                (vec![name.clone()], usize::MAX)
+            }
             Query::Prefix { prefix, after, limit } => {
                 let mut names = self.scan(prefix).await?;
                 names.retain(|name| after.as_ref().is_none_or(|after| name > after));
@@ -145,10 +148,12 @@ impl Client {
     fn name_of_any(&self, key: &[u8]) -> Option<Name> {
         let key = key.strip_prefix(b"leaseward:b:").unwrap_or(key);
         let name = key.strip_prefix(self.prefix.as_bytes())?;
-        Name::new(std::str::from_utf8(name).ok()?).ok()
+        let name = std::str::from_utf8(name).ok()?;
+        if self.reserved.has(name) { None } else { Name::new(name).ok() }
     }
 
     pub(super) async fn break_lease(&self, order: &Break) -> Result<Broken, Error> {
+        self.reserved.check(&order.name)?;
         let steps = vec![Step::Break(order.name.clone(), order.now)];
         let broken = self.ask_all(steps, |mut reply| reply.broken()).await?;
         let told: Vec<_> = broken.iter().flatten().collect();

@@ -73,7 +73,10 @@ impl Store for Redlock {
     }
 
     fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Box::pin(self.client.clone().submit(batch))
+        let client = self.client.clone();
+        Box::pin(async move {
+            client.reserved.submit(batch, |batch| client.clone().submit(batch)).await
+        })
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

@@ -34,10 +34,12 @@ local function text(micros)
   return string.format('%d%07d', (micros - low) / 10000000, low)
 end
 
--- The newest fence given out; read when first needed.
+-- The newest fence given out; read when first needed. If there is something else, it is the clock's, below which none is
+-- given out.
 local function last_fence(turn)
   if not turn.last then
-    turn.last = tonumber(redis.call('GET', KEYS[1]) or 0)
+    local newest = redis.call('GET', KEYS[1])
+    turn.last = not newest and 0 or #newest <= @FENCE_DIGITS and tonumber(string.match(newest, '^%d+$')) or turn.now
   end
   return turn.last
 end

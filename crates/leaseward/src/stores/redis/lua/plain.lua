@@ -140,13 +140,11 @@ local function reserve(count)
     return
   end
   if not last then
-    local newest = tonumber(before or 0)
-    if not newest or newest >= first then
-      -- Nearly never: the clock is behind, or this is no fence.
-      try('SET', names[1], newest and text(newest + count) or before)
-      if not newest then
-        return
-      end
+    -- What is no fence counts for nothing.
+    local newest = before and #before <= @FENCE_DIGITS and tonumber(string.match(before, '^%d+$'))
+    if newest and newest >= first then
+      -- Nearly never: the clock is behind.
+      try('SET', names[1], text(newest + count))
       first = newest + 1
     end
   end
@@ -242,7 +240,8 @@ while argv[at] do
           end
           if not last then
             local newest = try('GET', names[1])
-            last = type(newest) ~= 'table' and tonumber(newest or 0)
+            last = not newest and 0
+              or type(newest) == 'string' and #newest <= @FENCE_DIGITS and tonumber(string.match(newest, '^%d+$'))
           end
           if joined[q] == nil then
             -- The careful script drops those in front who have died.
