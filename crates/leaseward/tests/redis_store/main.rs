@@ -4,6 +4,7 @@
 
 #[path = "../support/basics.rs"]
 mod basics;
+mod by_hand;
 mod chaos;
 mod cluster;
 #[path = "../support/compare.rs"]

@@ -23,7 +23,7 @@ local function join(turn, token, ttl, value, key, h, q)
   local left, first = call('PTTL', key), call('LINDEX', q, 1)
   if first then
     local lasts, seen = string.match(first, '^%a %d+ (%d+) %d+ %d+ %d+ (%d+) ')
-    if seen + math.min(lasts, @HANDED_MAX_MS) * 1000 <= turn.now then
+    if not seen or seen + math.min(lasts, @HANDED_MAX_MS) * 1000 <= turn.now then
       return false
     end
   end
@@ -49,7 +49,7 @@ end
 local function pass_on(turn, key, h, q, to, place)
   local call = redis.call
   local ttl, count, delay, seen, client, value =
-    string.match(place, '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+    string.match(place or '', '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
   if not ttl then
     return false
   end
@@ -67,7 +67,7 @@ local function pass_on(turn, key, h, q, to, place)
   if waiting > 0 and turn.now - seen > turn.now % @WINDOW_US then
     call('PEXPIRE', q, @QUEUE_MS)
   end
-  call('PUBLISH', 'leaseward:c:' .. client,
+  redis.pcall('PUBLISH', 'leaseward:c:' .. client,
     string.format('G %s %s %d -1 %d ', turn.text(first), count, given, waiting) .. to .. '\n' .. key)
   return true
 end

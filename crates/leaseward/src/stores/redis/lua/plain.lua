@@ -340,7 +340,7 @@ while argv[at] do
           elseif held == 100 and to[1] then
             -- To the first in the queue, unless that one is dead or wants something else.
             local given, count, delay, seen, client, value =
-              string.match(to[2], '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+              string.match(to[2] or '', '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
             local first, start
             if given then
               if not now then

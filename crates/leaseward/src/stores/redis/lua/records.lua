@@ -51,10 +51,11 @@ local function records(turn)
       text(hold.first), hold.count, hold.delay, text(hold.since), text(hold.expires)) .. hold.value
   end
 
+  -- Nothing if it cannot be read: that is nobody's place.
   function records.read_place(token, text)
     local mode, cap, ttl, count, delay, since, seen, client, value =
-      string.match(text, '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)\n(.*)$')
-    return {
+      string.match(text or '', '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)\n(.*)$')
+    return mode and {
       token = token, mode = mode, cap = tonumber(cap), ttl = tonumber(ttl), count = tonumber(count),
       delay = tonumber(delay), since = since, expires = seen + math.min(ttl, @HANDED_MAX_MS) * 1000, client = client,
       value = value,

@@ -193,7 +193,8 @@ local function library(turn)
     end
   end
 
-  -- Gives a lease; the room must admit it. The first write is one that a full server refuses, before anything changed.
+  -- Gives a lease; the room must admit it. The first write is one that a full server refuses, before anything changed. It is
+  -- among the holds once it stands.
   function lib.grant(room, ask, ttl)
     local count = ask.mode == 'x' and ask.count or 1
     local hold = {
@@ -201,7 +202,6 @@ local function library(turn)
       first = turn.reserve(turn, count), count = count, delay = ask.delay, since = now, expires = now + ttl * 1000,
       value = ask.value, strangers = is_recent(room.strangers) and room.strangers,
     }
-    room.holds[#room.holds + 1] = hold
     if hold.mode == 'x' then
       if room.strangers then
         -- What is known of them is in its record from now on.
@@ -209,8 +209,10 @@ local function library(turn)
       end
       call('SET', room.key, hold.token, 'PX', ttl)
       call('SET', room.h, write_exclusive(room, hold), 'PX', ttl + hold.delay)
+      room.holds[1] = hold
     else
       call('HSET', room.h, hold.token, write_shared(hold))
+      room.holds[#room.holds + 1] = hold
       keep_placeholder(room)
     end
     return hold
@@ -232,7 +234,8 @@ local function library(turn)
       call('PEXPIRE', room.q, @QUEUE_MS)
       -- No other place has an empty text.
       call('LSET', room.q, at, '')
-      call('LSET', room.q, at + 1, '')
+      -- Not if somebody cut the list off behind its token.
+      redis.pcall('LSET', room.q, at + 1, '')
       call('LREM', room.q, 2, '')
     else
       drop_first(room)
@@ -243,9 +246,12 @@ local function library(turn)
   -- A place, and at which number of the list it stands.
   function lib.place(room, token)
     local at = call('LPOS', room.q, token)
-    if at then
-      return read_place(token, call('LINDEX', room.q, at + 1)), at
+    local place = at and read_place(token, call('LINDEX', room.q, at + 1))
+    if at and not place then
+      lib.drop_place(room, token)
+      return
     end
+    return place, at
   end
 
   -- Keeps a place, or takes one at the end of the queue.
@@ -272,7 +278,7 @@ local function library(turn)
     call('PEXPIRE', room.p, @QUEUE_MS)
   end
 
-  -- The first in the queue who is alive; drops dead ones before.
+  -- The first in the queue who is alive; drops dead ones before, and what is nobody's.
   local function front(room)
     while true do
       local first = call('LRANGE', room.q, 0, 1)
@@ -280,15 +286,16 @@ local function library(turn)
         return
       end
       local place = read_place(first[1], first[2])
-      if place.expires > now then
+      if place and place.expires > now then
         return place
       end
       drop_first(room)
     end
   end
 
+  -- Whoever may not be told asks again: a grant stands whatever becomes of its message.
   local function push(to, text)
-    call('PUBLISH', 'leaseward:c:' .. to, text)
+    redis.pcall('PUBLISH', 'leaseward:c:' .. to, text)
   end
 
   -- Ends what has expired and gives the name to the next live waiters. Every operation begins and ends with this.

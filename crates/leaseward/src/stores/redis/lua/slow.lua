@@ -111,10 +111,10 @@ local function slow_operations(turn)
     return hold.mode == 'x' and l.rivals(room) or l.waiters(room)
   end
 
-  -- A server without memory to spare gives nobody anything, but it takes back what it is given.
+  -- A server that refuses to give anybody anything takes back what it is given all the same. Half a grant is nobody's.
   local function hand_over(room)
     pcall(l.leave_open, room)
-    if not pcall(l.settle, room) then
+    if not pcall(l.settle, room) and #room.holds == 0 then
       call('DEL', room.key, room.h)
     end
   end
