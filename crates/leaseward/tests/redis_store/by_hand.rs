@@ -6,7 +6,7 @@ use leaseward::{
     Mode,
     store::{Ask, HeldView, IfBusy, Operation, Query, Release, Reply, Store},
 };
-use leaseward_testkit::RedisServer;
+use leaseward_testkit::{RedisServer, Skew};
 
 use crate::{
     help::{LONG, ask, granted, keys, one, open, queueing, releasing, taking},
@@ -98,4 +98,22 @@ async fn a_place_that_cannot_be_read_is_nobodys() {
         released(&*store, "a", 1, is_usual).await;
         assert_eq!(keys(&server), ["leaseward:fence"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_of_strangers_ends_by_itself() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let store = open(&server.url()).await;
+    server.cli(&["set", "lock:a", "stranger", "px", "3600000"]);
+    queued(&*store, queueing("a", 1)).await;
+    server.cli(&["del", "lock:a"]);
+    granted(one(&*store, queueing("a", 1)).await);
+    queued(&*store, queueing("a", 2)).await;
+    // Long enough that the key is left free for a moment.
+    skew.set_ms(1_000);
+    released(&*store, "a", 1, true).await;
+    assert_eq!(keys(&server), ["leaseward:fence", "leaseward:p:lock:a", "leaseward:q:lock:a"]);
+    skew.set_ms(3_600_000);
+    assert_eq!(keys(&server), ["leaseward:fence"], "nobody looked");
 }

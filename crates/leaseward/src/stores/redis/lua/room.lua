@@ -45,6 +45,7 @@ local function library(turn)
   local function note_open(room)
     local seen = room.strangers
     call('HSET', room.p, '!f', text(seen.seen), '!o', text(seen.open))
+    call('PEXPIRE', room.p, @QUEUE_MS)
   end
 
   -- When the name is free of a lease: at its end, or later if its holder vanished and a delay was asked for.
