@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use leaseward::{
     Mode,
-    store::{Ask, HeldView, IfBusy, Operation, Query, Release, Reply, Store},
+    store::{Ask, Break, HeldView, IfBusy, Operation, Query, Release, Reply, Store},
 };
 use leaseward_testkit::{RedisServer, Skew};
 
 use crate::{
-    help::{LONG, ask, granted, keys, one, open, queueing, releasing, taking},
+    help::{LONG, ask, granted, keys, one, open, queueing, releasing, renewing, taking},
     names::{name, token},
 };
 
@@ -116,4 +116,36 @@ async fn what_is_known_of_strangers_ends_by_itself() {
     assert_eq!(keys(&server), ["leaseward:fence", "leaseward:p:lock:a", "leaseward:q:lock:a"]);
     skew.set_ms(3_600_000);
     assert_eq!(keys(&server), ["leaseward:fence"], "nobody looked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_shown_is_what_an_ask_would_find() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    // An empty value is a value; and what stands there while there are readers is not ours if there are none.
+    for value in ["", "leaseward:held-by-several"] {
+        server.cli(&["set", "lock:a", value]);
+        let busy = one(&*store, taking("a", 1)).await;
+        assert!(matches!(busy, Ok(Reply::Busy(_))), "{busy:?}");
+        let shown = holders(&*store, "a").await;
+        assert_eq!(shown.len(), 1, "{value:?} is shown as free");
+        assert_eq!(&*shown[0].who, "a client of another library");
+        let all = store.inspect(Query::all()).await.expect("it answers");
+        assert_eq!(all.len(), 1, "{value:?} is not listed");
+        let broken = Break { name: name("a"), now: true };
+        let broken = store.break_lease(broken).await.expect("it is deleted");
+        assert_eq!(broken.holders.len(), 1);
+    }
+    // Readers whose key was deleted have ended, whether or not they asked for a delay.
+    for lock_delay in [Duration::ZERO, LONG] {
+        let mode = Mode::Shared;
+        let reader = Ask { mode, lock_delay, ..ask("a", 1, IfBusy::Tell, LONG) };
+        granted(one(&*store, Operation::Ask(reader)).await);
+        assert_eq!(whose(&*store, "a").await, [token(1).prefix()]);
+        server.cli(&["del", "lock:a"]);
+        assert_eq!(whose(&*store, "a").await, Vec::<String>::new());
+        let late = one(&*store, renewing("a", 1)).await;
+        assert!(matches!(late, Ok(Reply::NotYours(_))), "{late:?}");
+        server.cli(&["del", "leaseward:h:lock:a"]);
+    }
 }

@@ -206,7 +206,7 @@ fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Er
     let (value, owner) = (answers.bytes()?, answers.bytes()?);
     let (records, places) = (answers.list()?, answers.list()?);
     let mut holders: Vec<_> = match kind.as_str() {
-        "string" if !value.is_empty() => {
+        "string" => {
             let record = records.get(1).and_then(|record| exclusive(record, left, now_us));
             let ours = record.filter(|(token, _)| token.as_bytes() == value);
             vec![ours.map_or_else(|| foreign(&kind, &value, left), |(_, view)| view)]
@@ -215,9 +215,14 @@ fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Er
             let record = exclusive(&records[1], 0, now_us).filter(|_| ended == Ended::Show);
             record.into_iter().map(|(_, view)| view).collect()
         }
-        "none" | "string" => records
+        // Without the key their time is over, whatever their records say.
+        "none" | "several" => records
             .chunks_exact(2)
             .filter_map(|pair| shared(&pair[0], &pair[1], now_us))
+            .map(|view| match kind.as_str() {
+                "none" => HeldView { remaining: Some(Duration::ZERO), ..view },
+                _ => view,
+            })
             .filter(|view| ended == Ended::Show || view.remaining != Some(Duration::ZERO))
             .collect(),
         _ => vec![foreign(&kind, &owner, left)],

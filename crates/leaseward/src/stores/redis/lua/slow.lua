@@ -158,12 +158,16 @@ local function slow_operations(turn)
   -- Nobody reads through more.
   local SHOWN_MAX = 1000
 
-  -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the queue.
+  -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the queue. The kind
+  -- is `several` if readers or permits have it.
   local function show(key)
     local h, q = side .. 'h:' .. key, side .. 'q:' .. key
     local kind = call('TYPE', key).ok
     local beside = call('TYPE', h).ok
     local value = kind == 'string' and call('GET', key) or ''
+    if value == @PLACEHOLDER and beside == 'hash' then
+      kind = 'several'
+    end
     local owner = ''
     if kind == 'hash' then
       owner = call('HKEYS', key)[1] or ''
@@ -177,7 +181,7 @@ local function slow_operations(turn)
       records = call('HGETALL', h)
     end
     answer(@DONE)
-    answer(now, kind, call('PTTL', key), value == @PLACEHOLDER and '' or value, owner)
+    answer(now, kind, call('PTTL', key), value, owner)
     answer(records, call('LRANGE', q, 0, 2 * SHOWN_MAX - 1))
   end
 
