@@ -149,3 +149,31 @@ async fn what_is_shown_is_what_an_ask_would_find() {
         server.cli(&["del", "leaseward:h:lock:a"]);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_was_told_of_its_end_stays_ended() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let store = open(&server.url()).await;
+    let mode = Mode::Shared;
+    let delayed = |who| {
+        let lock_delay = Duration::from_secs(20);
+        Operation::Ask(Ask { mode, lock_delay, ..ask("a", who, IfBusy::Tell, LONG) })
+    };
+    granted(one(&*store, delayed(1)).await);
+    server.cli(&["del", "lock:a"]);
+    for after_another in [false, true] {
+        if after_another {
+            granted(one(&*store, delayed(2)).await);
+        }
+        let late = one(&*store, renewing("a", 1)).await;
+        assert!(matches!(late, Ok(Reply::NotYours(_))), "{late:?}");
+    }
+    one(&*store, releasing("a", 2)).await.expect("given back");
+    // It is in the way for its delay, and looking at it does not make that longer.
+    skew.set_ms(15_000);
+    let busy = one(&*store, taking("a", 3)).await;
+    assert!(matches!(busy, Ok(Reply::Busy(_))), "{busy:?}");
+    skew.set_ms(21_000);
+    granted(one(&*store, taking("a", 3)).await);
+}

@@ -75,13 +75,22 @@ local function library(turn)
 
   local function load_shared(room)
     local is_there = call('EXISTS', room.key) == 1
-    local all = call('HGETALL', room.h)
+    local all, ended, blocked = call('HGETALL', room.h), {}, 0
     for i = 1, #all, 2 do
       local hold = read_shared(all[i], all[i + 1])
       if not is_there and hold.expires > now then
         hold.expires = now
+        ended[#ended + 1] = hold
       end
+      blocked = math.max(blocked, blocks_until(hold))
       room.holds[#room.holds + 1] = hold
+    end
+    if ended[1] then
+      -- Somebody deleted the key by hand. They have ended for good: another who comes must not revive them.
+      call('PEXPIRE', room.h, ms_until(blocked))
+      for _, hold in ipairs(ended) do
+        call('HSET', room.h, hold.token, write_shared(hold))
+      end
     end
     table.sort(room.holds, function(a, b) return a.first < b.first end)
   end
