@@ -365,3 +365,32 @@ async fn where_old_connections_may_not_be_ended_a_ghost_lasts_its_ttl() {
     });
     assert!(next.await.fence() > ghost.1);
 }
+
+/// Asks have a connection of their own there, so nothing else keeps a release behind its ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_strong_mode_no_release_overtakes_its_ask() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(&server.address());
+    let settings = "timeout=150ms&replicas=1&replica_timeout=50ms";
+    let store = open(&format!("redis://{}?{settings}", proxy.address())).await;
+    // After this the connection for everything is a new one. That for asks is not, and nobody has noticed.
+    proxy.strand();
+    one(&*store, releasing("b", 2)).await.expect_err("nobody answers");
+    healed(&*store).await;
+    proxy.refuse();
+    let late = one(&*store, taking("a", 1)).await;
+    assert_eq!(late.expect_err("nobody answers").kind(), ErrorKind::Indeterminate);
+    let early = one(&*store, releasing("a", 1)).await;
+    assert!(early.is_err(), "its ask has not arrived: {early:?}");
+    let other = one(&*store, releasing("b", 2)).await;
+    assert!(matches!(other, Ok(Reply::NotYours(_))), "it has no such ask: {other:?}");
+    proxy.accept();
+    until("it is given back", PATIENCE, || async { one(&*store, releasing("a", 1)).await.ok() })
+        .await;
+    proxy.release();
+    eventually("nothing is on its way", PATIENCE, || (proxy.held_to_server() == 0).then_some(()));
+    store.ping().await.expect("it works");
+    assert_eq!(keys(&server), Vec::<String>::new());
+    let again = one(&*store, releasing("a", 1)).await;
+    assert!(matches!(again, Ok(Reply::NotYours(_))), "{again:?}");
+}

@@ -119,13 +119,14 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        if let Some(strong) = &self.strong
-            && let Some(line) = Line::of(&batch)
-        {
-            return self.submit_strongly(strong, &batch, line).await;
-        }
         let mut answers = Unsorted::of(&batch);
-        let mut parts = self.split(&batch, 0..batch.len());
+        if let Some(strong) = &self.strong {
+            if let Some(line) = Line::of(&batch) {
+                return self.submit_strongly(strong, &batch, line).await;
+            }
+            self.release_late(strong, &batch, &mut answers).await;
+        }
+        let mut parts = self.split(&batch, answers.missing());
         if self.wiring.handover != NEVER && !self.has_waited(&batch) {
             parts.iter_mut().for_each(|part| part.prefer_plain(&batch));
         }
@@ -136,7 +137,11 @@ impl Client {
             let outcomes = self.carry_out(&batch, &parts, Via::Shared).await;
             self.read_all(&batch, &parts, outcomes, &mut answers);
         }
-        answers.sorted()
+        let answers = answers.sorted();
+        if let Some(strong) = &self.strong {
+            strong.late.note(&batch, &answers);
+        }
+        answers
     }
 
     /// Whether somebody asks again or gives up who has a place in a queue: that would be odd.

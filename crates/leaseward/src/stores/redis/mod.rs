@@ -29,6 +29,7 @@ mod fences;
 mod guarantee;
 pub(super) mod inspect;
 pub(super) mod keys;
+mod late;
 pub(super) mod node;
 mod plain;
 pub(super) mod probe;

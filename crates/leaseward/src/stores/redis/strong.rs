@@ -22,6 +22,7 @@ use super::{
     client::{Client, Unsorted},
     config::{self, Address},
     error::{self, Code},
+    late::Late,
     node::{Link, Node, Wiring},
     probe,
     servers::Servers,
@@ -58,6 +59,7 @@ pub(super) struct Strong {
     wiring: Arc<Wiring>,
     is_cluster: bool,
     lines: Mutex<HashMap<Address, Arc<Lines>>>,
+    pub(super) late: Late,
 }
 
 /// Those to one server.
@@ -94,7 +96,7 @@ type Acknowledged = Result<u32, Error>;
 
 impl Strong {
     pub(super) fn new(rule: config::Strong, wiring: Arc<Wiring>, is_cluster: bool) -> Self {
-        Self { rule, wiring, is_cluster, lines: Mutex::default() }
+        Self { rule, wiring, is_cluster, lines: Mutex::default(), late: Late::default() }
     }
 
     /// Connects, and looks whether the servers can do it.
@@ -278,6 +280,7 @@ impl Client {
         for (place, shortage, is_undone) in self.undo(strong, batch, line, granted).await {
             answers[place] = Err(shortage.of_lease(is_undone));
         }
+        strong.late.note(batch, &answers);
         answers
     }
 
