@@ -249,7 +249,7 @@ async fn a_node_that_left_is_not_asked_where_the_others_are() {
     let to = to.expect("there are three nodes");
     // Several, because each asks its nodes in an order of its own.
     let mut clients = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..24 {
         clients.push(connect(&url(&cluster)).await);
     }
     cluster.leave(&left.address(), &to);
