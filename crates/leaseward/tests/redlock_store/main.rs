@@ -22,3 +22,4 @@ mod operations;
 mod partition;
 mod replies;
 mod settings;
+mod uptime;

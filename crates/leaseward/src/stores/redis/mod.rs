@@ -34,6 +34,7 @@ pub(super) mod node;
 mod plain;
 pub(super) mod probe;
 pub(super) mod reserved;
+mod run;
 pub(super) mod script;
 mod sentinel;
 mod servers;

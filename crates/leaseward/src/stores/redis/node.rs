@@ -24,6 +24,7 @@ use super::{
     dial::Dialler,
     error, keys,
     probe::{self, Probe},
+    run::Run,
     script::Script,
     wire::Sender,
 };
@@ -99,6 +100,7 @@ pub(in crate::stores) struct Link {
     pub(in crate::stores) address: Address,
     pub(in crate::stores) sender: Sender,
     pub(in crate::stores) probe: Probe,
+    pub(in crate::stores) run: Run,
     generation: u64,
     /// The server's number of this connection.
     id: i64,
@@ -251,9 +253,10 @@ impl Node {
             self.wiring.dialler.dial_and_send(&address, on_push, setup).await?;
         let sender = self.sender.clone();
         let scripts = self.wiring.scripts.len();
-        let link =
+        let mut link =
             read_setup(connection, address, sender, generation, subscribes, scripts, &answers)?;
         if let Some(before) = before {
+            link.run = Run::found(&link.probe, Some((&before.link.probe, &before.link.run)));
             end_old(&link, &before.link).await;
         }
         Ok(Arc::new(link))
@@ -318,11 +321,13 @@ fn read_setup(
         }
     }
     let is_subscribed = subscribes && !matches!(answers[end], Value::ServerError(_));
+    let run = Run::found(&probe, None);
     Ok(Link {
         connection,
         address,
         sender,
         probe,
+        run,
         generation,
         id,
         is_subscribed: AtomicBool::new(is_subscribed),
@@ -333,7 +338,7 @@ fn read_setup(
 /// Ends the connection before this one at the server: requests that are still on their way in it are never carried out.
 /// Only on the very same run of the server, because numbers begin anew with each.
 async fn end_old(link: &Link, before: &Link) {
-    if before.id > 0 && before.probe.run_id == link.probe.run_id && !link.probe.run_id.is_empty() {
+    if before.id > 0 && link.probe.is_same_run(&before.probe) {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(before.id);
         // Refused or already gone: leases and places of that connection then end by their own time.

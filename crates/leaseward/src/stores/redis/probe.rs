@@ -156,6 +156,11 @@ impl Probe {
         self.replicas.store(replicas_of(role), Ordering::Relaxed);
     }
 
+    /// Whether both are known to come from the same run of the same server.
+    pub(in crate::stores) fn is_same_run(&self, other: &Self) -> bool {
+        !self.run_id.is_empty() && self.run_id == other.run_id
+    }
+
     /// Whether leases can be kept on such a server at all.
     pub(in crate::stores) fn check(&self, at: &Address) -> Result<(), Error> {
         let (major, minor) = VERSION_MIN;

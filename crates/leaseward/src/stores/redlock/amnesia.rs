@@ -3,18 +3,18 @@
 //! A node that restarted empty has forgotten to whom it gave its vote. If it voted at once, two clients could each have a
 //! majority that it is part of. So it votes again only once every lease that it may have forgotten has run out, and even
 //! then grants no ballot that it may have granted before. A new node looks exactly like one that lost its memory, and
-//! waits too.
+//! waits too, unless its settings say that it keeps everything: then it is taken at its word.
 
 use std::time::Duration;
 
 use super::config::Amnesia;
 
-/// What a node said of itself when it was connected, and how long ago that is.
+/// What a node said of itself when its run was first seen, and how long ago that is.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// Every vote is on its disk before it is given.
     pub keeps_all: bool,
-    /// How long it has been running, rounded down; `None` if it does not say.
+    /// How long it had been running, rounded down; `None` if it did not say, or is not believed: that goes by its clock.
     pub uptime: Option<Duration>,
     /// Its clock then, in microseconds since the epoch.
     pub clock_us: u64,

@@ -13,6 +13,11 @@ impl Client {
             breaks_when
                 .push("a node restarts and has forgotten its votes (`amnesia=trust`)".into());
         } else {
+            breaks_when.push(
+                "a node forgot its votes, its clock is set forward after it started, and a client connects to it for \
+                 the first time"
+                    .into(),
+            );
             breaks_when.push(format!(
                 "for the order of fences: a node forgot its votes, and clocks differ by more than {} ms",
                 self.config.skew.as_millis()

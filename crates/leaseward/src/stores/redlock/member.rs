@@ -111,14 +111,14 @@ impl Member {
     }
 
     fn right(&self, link: &Link, config: &Config) -> Right {
-        let probe = &link.probe;
-        let ago = probe.asked.elapsed();
+        let run = &link.run;
+        let ago = run.seen.elapsed();
         // One that does not tell its clock is taken at ours.
         let our_us = || self.clock.wall_us().saturating_sub(micros(ago));
         let life = Life {
-            keeps_all: probe.persistence == Persistence::Always,
-            uptime: probe.uptime,
-            clock_us: probe.clock_us.unwrap_or_else(our_us),
+            keeps_all: link.probe.persistence == Persistence::Always,
+            uptime: run.uptime,
+            clock_us: run.clock_us.unwrap_or_else(our_us),
             ago,
         };
         amnesia::right(&life, config.amnesia, config.max_ttl, config.skew)
