@@ -289,8 +289,10 @@ impl Guard {
     /// # Cancel safety
     /// As [`renew`](Guard::renew).
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let ttl = crate::options::checked_ttl(ttl, self.lease.engine.store.capability())?;
-        self.lease.engine.renew_now(&self.lease.bid, ttl).await
+        let Lease { engine, bid, .. } = &self.lease;
+        let (delay, capability) = (bid.spec.lock_delay(), engine.store.capability());
+        let ttl = crate::options::checked_renewal(ttl, delay, capability)?;
+        engine.renew_now(bid, ttl).await
     }
 
     /// Gives the lease back.

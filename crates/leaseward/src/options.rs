@@ -118,6 +118,9 @@ impl Rare {
         if self.lock_delay.is_some() && !capability.lock_delay {
             return Err(unsupported("a lock delay", capability));
         }
+        check_taken("minimum hold", self.min_hold.unwrap_or_default(), capability)?;
+        let delay = self.lock_delay.unwrap_or_default();
+        check_taken(DELAYED, spec.ttl() + delay, capability)?;
         if self.value.is_some() && !capability.value {
             return Err(unsupported("a value on a lease", capability));
         }
@@ -139,13 +142,38 @@ pub(crate) fn checked_ttl(ttl: Duration, capability: &Capability) -> Result<Dura
             .hint("at most 24 h: a crashed holder blocks the name for this long"));
     }
     if ttl > *capability.ttl.end() {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("this store keeps no TTL longer than {:?}", capability.ttl.end()),
-        )
-        .hint("ask for a shorter one; some stores have a setting for it, such as `?max_ttl=`"));
+        return Err(too_long("TTL", *capability.ttl.end()));
     }
     Ok(ttl.max(*capability.ttl.start()))
+}
+
+/// The TTL of a renewal, for a lease that blocks its name for a delay after it ran out.
+pub(crate) fn checked_renewal(
+    ttl: Duration,
+    lock_delay: Duration,
+    capability: &Capability,
+) -> Result<Duration, Error> {
+    let ttl = checked_ttl(ttl, capability)?;
+    check_taken(DELAYED, ttl + lock_delay, capability)?;
+    Ok(ttl)
+}
+
+const DELAYED: &str = "TTL and lock delay that are together";
+
+/// That a store remembers for long enough that a name is taken.
+fn check_taken(what: &str, taken: Duration, capability: &Capability) -> Result<(), Error> {
+    match capability.taken_max {
+        Some(longest) if taken > longest => Err(too_long(what, longest)),
+        _ => Ok(()),
+    }
+}
+
+fn too_long(what: &str, longest: Duration) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("this store keeps no {what} longer than {longest:?}"),
+    )
+    .hint("ask for a shorter one; some stores have a setting for it, such as `?max_ttl=`")
 }
 
 fn check_mode(mode: Mode, capability: &Capability) -> Result<(), Error> {

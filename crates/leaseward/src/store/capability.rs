@@ -83,6 +83,9 @@ pub struct Capability {
     pub why_not: Option<&'static str>,
     /// The TTLs it can keep; a shorter one is raised and reported, a longer one refused.
     pub ttl: RangeInclusive<Duration>,
+    /// The longest that a name may stay taken after its holder was last heard of, by TTL and lock delay together or by a
+    /// minimum hold; what is longer is refused. `None` if nothing but [`TTL_MAX`] limits each.
+    pub taken_max: Option<Duration>,
     /// Whether a try for several names is atomic, whichever they are. See also
     /// [`takes_together`](super::Store::takes_together).
     pub several_names: bool,
@@ -117,6 +120,7 @@ impl Capability {
             modes: Modes { shared: true, permits: true },
             why_not: None,
             ttl: TTL_MIN..=TTL_MAX,
+            taken_max: None,
             several_names: true,
             min_hold: true,
             lock_delay: true,

@@ -48,6 +48,8 @@ impl Redlock {
         );
         capability.blocks = Blocks::AtGrant;
         capability.ttl = TTL_MIN..=config.max_ttl;
+        // A node that forgot votes again after that time, whatever kept a name taken.
+        capability.taken_max = Some(config.max_ttl);
         capability.lanes = LANES;
         capability.gathers = true;
         let client = Client::open(config, &context).await?;
