@@ -4,6 +4,7 @@
 
 mod access;
 mod amnesia;
+mod bare_majority;
 #[path = "../support/basics.rs"]
 mod basics;
 mod client_clocks;

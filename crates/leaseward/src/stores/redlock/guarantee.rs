@@ -6,8 +6,9 @@ use crate::store::{Guarantee, Level, Reach};
 impl Client {
     pub(super) fn guarantee(&self) -> Guarantee {
         let mut breaks_when = vec![
-            "clocks step on enough nodes: set forward, they end leases early".to_owned(),
-            "a majority of nodes is emptied by hand (`FLUSHALL`), or evicts keys".to_owned(),
+            "nodes end leases early because their clocks are set forward, are emptied by hand (`FLUSHALL`) or evict \
+             keys, and these are a majority together with nodes that do not have the lease"
+                .to_owned(),
         ];
         if self.config.amnesia == Amnesia::Trust {
             breaks_when
