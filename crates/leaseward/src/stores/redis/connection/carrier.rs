@@ -46,6 +46,6 @@ struct Ended<'a> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.shared.end(self.why);
+        self.shared.end(self.why.clone());
     }
 }

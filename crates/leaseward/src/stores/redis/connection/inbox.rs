@@ -30,13 +30,22 @@ pub(super) struct Inbox {
     bytes: Vec<u8>,
     len: usize,
     frames: Frames,
+    /// Nothing has come yet.
+    is_new: bool,
     /// Nothing comes any more.
     pub(super) end: Option<End>,
 }
 
 impl Inbox {
     pub(super) fn new(reader: Reader) -> Self {
-        Self { reader, bytes: vec![0; ROOM], len: 0, frames: Frames::new(), end: None }
+        Self {
+            reader,
+            bytes: vec![0; ROOM],
+            len: 0,
+            frames: Frames::new(),
+            is_new: true,
+            end: None,
+        }
     }
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -56,17 +65,26 @@ impl Inbox {
         }
     }
 
-    /// Gives away every answer of which all has come.
-    pub(super) fn hand_out(
+    /// Gives away every answer of which all has come, and says whether it is the first; what cannot be taken is the end.
+    pub(super) fn hand_out(&mut self, give: impl FnMut(Value, bool) -> Result<(), End>) {
+        if let Err(end) = self.try_hand_out(give) {
+            self.end = Some(end);
+        }
+    }
+
+    fn try_hand_out(
         &mut self,
-        mut give: impl FnMut(Value) -> Result<(), Nonsense>,
-    ) -> Result<(), Nonsense> {
+        mut give: impl FnMut(Value, bool) -> Result<(), End>,
+    ) -> Result<(), End> {
         let mut from = 0;
-        while let Some(len) = self.frames.next(&self.bytes[from..self.len])? {
+        while let Some(len) =
+            self.frames.next(&self.bytes[from..self.len]).map_err(|Nonsense| End::Nonsense)?
+        {
             let bytes = &self.bytes[from..from + len];
             let value = usual::read(bytes).map_or_else(|| redis::parse_redis_value(bytes), Ok);
             from += len;
-            give(value.map_err(|_| Nonsense)?)?;
+            let is_first = std::mem::take(&mut self.is_new);
+            give(value.map_err(|_| End::Nonsense)?, is_first)?;
         }
         self.bytes.copy_within(from..self.len, 0);
         self.len -= from;

@@ -22,13 +22,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
 use rustls::AlertDescription;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, task::AbortHandle};
 
 use self::{
-    frames::Nonsense,
     inbox::{Inbox, Ready},
     stream::{Reader, Writer},
 };
@@ -38,10 +37,12 @@ pub(super) use stream::{Stream, connect};
 pub(in crate::stores) type OnPush = Box<dyn Fn(PushInfo) + Send + Sync>;
 
 /// Why a connection has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum End {
     /// What came was no answer of a Redis.
     Nonsense,
+    /// The server spoke before it was asked anything: it does not take us.
+    Refused(ServerError),
     Broken(io::ErrorKind),
     /// The server has ended it, and said why: in TLS 1.3 it asks for a certificate when to us all is settled.
     Alert(AlertDescription),
@@ -60,6 +61,7 @@ impl From<End> for RedisError {
     fn from(end: End) -> Self {
         match end {
             End::Nonsense => (redis::ErrorKind::Parse, "what came is no answer of a redis").into(),
+            End::Refused(refusal) => refusal.into(),
             End::Broken(kind) => io::Error::from(kind).into(),
             End::Alert(alert) => {
                 let alert = rustls::Error::AlertReceived(alert);
@@ -267,13 +269,13 @@ impl Connection {
 impl Shared {
     fn send(&self, waiting: Waiting, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RedisError> {
         let mut out = self.out.lock();
-        match out.end {
+        match &out.end {
             None => {}
-            Some(end @ (End::Nonsense | End::Alert(_))) => return Err(end.into()),
             // Nothing of it was sent, as if nobody had been there: that is no doubt.
             Some(End::Broken(_)) => {
                 return Err(End::Broken(io::ErrorKind::ConnectionRefused).into());
             }
+            Some(end) => return Err(end.clone().into()),
         }
         write(&mut out.bytes);
         self.waiting.lock().push_back(waiting);
@@ -303,11 +305,11 @@ impl Shared {
     fn end(&self, why: End) {
         let waiting = {
             let mut out = self.out.lock();
-            out.end = Some(why);
+            out.end = Some(why.clone());
             std::mem::take(&mut *self.waiting.lock())
         };
         for waiting in waiting {
-            waiting.to.tell(Err(why.into()));
+            waiting.to.tell(Err(why.clone().into()));
         }
     }
 
@@ -327,13 +329,11 @@ impl Shared {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => inbox.end = Some((&error).into()),
                 Poll::Ready(Ok(())) => {
-                    if inbox.hand_out(|value| self.take(value, &mut news)).is_err() {
-                        inbox.end = Some(End::Nonsense);
-                    }
+                    inbox.hand_out(|value, is_first| self.take(value, is_first, &mut news));
                 }
             }
         }
-        let end = inbox.end;
+        let end = inbox.end.clone();
         drop(inbox);
         for one in news {
             match one {
@@ -345,7 +345,12 @@ impl Shared {
     }
 
     /// Takes one value that has come; whoever waited for it is among the news once he has all.
-    fn take(&self, value: Value, news: &mut SmallVec<[News; 2]>) -> Result<(), Nonsense> {
+    fn take(
+        &self,
+        value: Value,
+        is_first: bool,
+        news: &mut SmallVec<[News; 2]>,
+    ) -> Result<(), End> {
         let value = match value {
             // The only kind that somebody waits for.
             Value::Push { kind: PushKind::Subscribe, data } => Value::Array(data),
@@ -356,7 +361,13 @@ impl Shared {
             value => value,
         };
         let mut waiting = self.waiting.lock();
-        let first = waiting.front_mut().ok_or(Nonsense)?;
+        let Some(first) = waiting.front_mut() else {
+            return Err(match value {
+                // Such as when it has too many clients.
+                Value::ServerError(refusal) if is_first => End::Refused(refusal),
+                _ => End::Nonsense,
+            });
+        };
         first.said.push(value);
         first.missing -= 1;
         if first.missing == 0 {

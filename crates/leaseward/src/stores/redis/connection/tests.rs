@@ -148,6 +148,23 @@ async fn what_is_no_answer_ends_it() {
 }
 
 #[tokio::test]
+async fn a_server_that_speaks_first_has_refused_us() {
+    let mut pipe = pipe(64, LONG);
+    pipe.says("-ERR max number of clients reached\r\n").await;
+    let_others_run().await;
+    let refused = pipe.sends("a").await.expect("it ends").expect_err("refused");
+    assert_eq!(refused.detail(), Some("max number of clients reached"), "{refused}");
+    // Once something was answered, it is one answer more than was asked for.
+    let mut pipe = self::pipe(64, LONG);
+    let waits = pipe.sends("a");
+    pipe.reads("a").await;
+    pipe.says(":1\r\n-ERR go away\r\n").await;
+    assert_eq!(waits.await.expect("it ends"), Ok(Value::Int(1)));
+    let next = pipe.sends("b").await.expect("it ends").expect_err("it has ended");
+    assert_eq!(next.kind(), redis::ErrorKind::Parse, "{next}");
+}
+
+#[tokio::test]
 async fn a_connection_that_is_dropped_is_closed() {
     let Pipe { connection, mut server, heard } = pipe(64, LONG);
     tokio::task::yield_now().await;
