@@ -18,6 +18,7 @@ mod names;
 mod node_clocks;
 #[path = "../support/nodes.rs"]
 mod nodes;
+mod opening;
 #[path = "../support/operations.rs"]
 mod operations;
 mod partition;

@@ -235,6 +235,14 @@ pub(in crate::stores) fn of_call(error: &RedisError, at: &str) -> Error {
         .caused_by(io_text(error))
 }
 
+/// Whether a server does not let us in, or not do what leases need: no retry mends that.
+pub(in crate::stores) fn refuses_login(error: &Error) -> bool {
+    // An error does not keep its code; its message is the code's own.
+    let refusals = [Code::NoAuth, Code::WrongPass, Code::NoPerm];
+    error.kind() == ErrorKind::Refused
+        && refusals.iter().any(|code| error.message() == code.meaning().1)
+}
+
 /// The cause as text: the driver's own error may repeat arguments of a command.
 fn io_text(error: &RedisError) -> String {
     first_line(&error.to_string()).to_owned()
@@ -258,6 +266,16 @@ mod tests {
         assert_eq!(of_operation(inside).0.kind(), ErrorKind::Refused);
         let (_, reaction) = of_operation("READONLY You can't write against a read only replica.");
         assert_eq!(reaction, Reaction::Reconnect);
+    }
+
+    #[test]
+    fn who_is_not_let_in_is_told_from_who_is_refused_something() {
+        for (code, is_final) in
+            [("NOAUTH", true), ("WRONGPASS", true), ("NOPERM", true), ("WRONGTYPE", false)]
+        {
+            assert_eq!(refuses_login(&build(Code::of(code), "")), is_final, "{code}");
+        }
+        assert!(!refuses_login(&build(Code::Other, "ERR unknown")));
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! One client of several nodes.
 
-use std::sync::{
-    Arc, OnceLock, Weak,
-    atomic::{AtomicBool, AtomicU64},
+use std::{
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64},
+    },
+    time::Duration,
 };
 
-use futures_util::future::join_all;
 use tokio::runtime::Handle;
 
 use super::{
     config::Config,
     heal::Renewals,
     member::{Absence, Member},
+    opening,
     overdue::Overdue,
     quorum::Quorum,
     script::{CAREFUL, PLAIN},
@@ -24,7 +27,8 @@ use crate::{
     stores::redis::{
         config::Address,
         dial::Dialler,
-        node::{Node, Wiring},
+        error,
+        node::{Link, Node, Wiring},
         reserved::Reserved,
     },
 };
@@ -51,7 +55,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects to a majority at least; the others are connected in the background.
+    /// Connects to a majority at least; the others are connected in the background once they have taken too long.
     pub(super) async fn open(config: Config, context: &OpenContext) -> Result<Arc<Self>, Error> {
         if let Some(odd) = config.odd_number() {
             tracing::warn!(nodes = config.nodes.len(), "{odd}");
@@ -73,26 +77,50 @@ impl Client {
             runtime: Handle::current(),
             config,
         });
-        let opened = join_all(this.members.iter().map(|member| member.node.open())).await;
-        let mut failures = Vec::new();
-        for (member, outcome) in this.members.iter().zip(opened) {
-            if let Err(error) = outcome {
-                member.node.reconnect();
-                failures.push((member, error));
-            }
-        }
-        // What no retry mends, a wrong password above all, is told at once.
-        if let Some((member, error)) = failures.iter().find(|(_, error)| is_final(error)) {
-            return Err(named(&member.address, error));
-        }
-        if this.members.len() - failures.len() < this.quorum.needed() {
-            let absences = failures.into_iter().map(|(member, error)| {
-                let at = this.members.iter().position(|other| Arc::ptr_eq(other, member));
-                (at.unwrap_or_default(), Absence::Lost(error))
-            });
-            return Err(this.too_few(&absences.collect::<Vec<_>>(), ErrorKind::Unavailable));
-        }
+        let opening = this.members.iter().map(|member| member.node.open());
+        let grace = this.config.opening();
+        let opened =
+            opening::enough(opening, this.quorum.needed(), grace, error::refuses_login).await;
+        this.check_opened(opened, grace)?;
         Ok(this)
+    }
+
+    /// Goes on without those that are not there, unless what is wrong is for a person to mend.
+    fn check_opened(
+        &self,
+        opened: Vec<Option<Result<Arc<Link>, Error>>>,
+        grace: Duration,
+    ) -> Result<(), Error> {
+        let mut absences = Vec::new();
+        for (at, (member, outcome)) in self.members.iter().zip(opened).enumerate() {
+            let why = match outcome {
+                Some(Ok(_)) => continue,
+                // What no retry mends, a wrong password above all, is told at once.
+                Some(Err(error)) if error::refuses_login(&error) => {
+                    return Err(named(&member.address, &error));
+                }
+                Some(Err(error)) => Absence::Lost(error),
+                None => Absence::Late(grace),
+            };
+            member.node.reconnect();
+            absences.push((at, why));
+        }
+        if self.members.len() - absences.len() >= self.quorum.needed() {
+            return Ok(());
+        }
+        let for_a_person: Vec<_> = absences
+            .iter()
+            .filter_map(|(at, why)| match why {
+                Absence::Lost(error) if needs_a_person(error) => Some((*at, error)),
+                _ => None,
+            })
+            .collect();
+        // Were all the others there, it would still be too few.
+        if self.members.len() - for_a_person.len() < self.quorum.needed() {
+            let (at, error) = for_a_person[0];
+            return Err(named(&self.members[at].address, error));
+        }
+        Err(self.too_few(&absences, ErrorKind::Unavailable))
     }
 
     pub(super) fn start(&self, sink: PushSink) {
@@ -165,7 +193,7 @@ fn named(address: &Address, error: &Error) -> Error {
 }
 
 /// Whether connecting again could not help.
-fn is_final(error: &Error) -> bool {
+fn needs_a_person(error: &Error) -> bool {
     !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
 }
 

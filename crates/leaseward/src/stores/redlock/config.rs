@@ -124,6 +124,11 @@ impl Config {
         })
     }
 
+    /// How long nodes may take to be connected once it is clear whether a majority is there.
+    pub(super) fn opening(&self) -> Duration {
+        self.timeout.min(DEAD_AFTER)
+    }
+
     /// Where it is, without secrets.
     pub(super) fn location(&self) -> String {
         let nodes: Vec<_> = self.nodes.iter().map(ToString::to_string).collect();

@@ -26,6 +26,7 @@ mod heal;
 mod hearing;
 mod inspect;
 mod member;
+mod opening;
 mod overdue;
 mod plain;
 mod proposal;

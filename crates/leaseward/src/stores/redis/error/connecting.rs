@@ -37,10 +37,20 @@ impl fmt::Display for Peer<'_> {
     }
 }
 
+/// What a server says before it closes a connection that is one too many: a plain `ERR`.
+const FULL: &str = "max number of clients";
+
 /// The error of an attempt to connect.
 pub(in crate::stores) fn of_connecting(error: &RedisError, peer: Peer<'_>) -> Error {
     if let Some(code) = code_of(error).filter(|code| *code != Code::Other) {
         return of_code(code, peer);
+    }
+    if error.detail().is_some_and(|detail| detail.starts_with(FULL)) {
+        return Error::new(
+            ErrorKind::Unavailable,
+            format!("{} takes no more clients", peer.kind()),
+        )
+        .hint("raise `maxclients` there, or end clients that nobody needs");
     }
     match error.kind() {
         redis::ErrorKind::Parse => Error::new(
