@@ -1,9 +1,9 @@
 //! Which nodes, as whom, and within which bounds.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{
-    Error,
+    Error, TTL_MIN,
     store::{StoreUrl, timing},
     stores::redis::config::{
         self as redis, Address, Config as NodeConfig, Topology, addresses, invalid,
@@ -67,6 +67,18 @@ impl Drift {
         let before_margin = (ttl.saturating_sub(drift) + timing::margin(Duration::ZERO)) * 100 / 99;
         before_margin.min(ttl)
     }
+
+    /// The shortest TTL of which half is left: leases are renewed after a third, so less would end before that, or soon
+    /// after. `None` if there is none.
+    fn shortest_ttl(self) -> Option<Duration> {
+        if self.constant.is_zero() {
+            return Some(Duration::ZERO);
+        }
+        let left = (0.5 - self.share).max(0.0);
+        // In whole milliseconds, up from anything but what is lost in calculating.
+        let ms = (self.constant.as_secs_f64() / left * 1e3 - 1e-6).ceil();
+        Duration::try_from_secs_f64(ms / 1e3).ok()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -76,6 +88,7 @@ pub(super) struct Config {
     pub(super) drift: Drift,
     pub(super) timeout: Duration,
     pub(super) retry: Duration,
+    pub(super) min_ttl: Duration,
     pub(super) max_ttl: Duration,
     pub(super) amnesia: Amnesia,
     pub(super) skew: Duration,
@@ -111,10 +124,12 @@ impl Config {
             strong: None,
         };
         let (max_ttl, skew) = max_ttl_and_skew(url)?;
+        let (drift, min_ttl) = drift_and_min_ttl(url, max_ttl)?;
         Ok(Self {
             nodes,
             prefix,
-            drift: drift(url)?,
+            drift,
+            min_ttl,
             timeout,
             retry: url.duration("retry")?.unwrap_or(RETRY),
             max_ttl,
@@ -122,6 +137,11 @@ impl Config {
             skew,
             node,
         })
+    }
+
+    /// The TTLs that leases may have.
+    pub(super) fn ttl(&self) -> RangeInclusive<Duration> {
+        self.min_ttl..=self.max_ttl
     }
 
     /// How long nodes may take to be connected once it is clear whether a majority is there.
@@ -162,6 +182,18 @@ fn max_ttl_and_skew(url: &StoreUrl) -> Result<(Duration, Duration), Error> {
             .hint("raise `max_ttl`, or keep clocks closer together"));
     }
     Ok((max_ttl, skew))
+}
+
+/// What is taken off leases, and the shortest TTL that leaves enough of one.
+fn drift_and_min_ttl(url: &StoreUrl, max_ttl: Duration) -> Result<(Drift, Duration), Error> {
+    let drift = drift(url)?;
+    match drift.shortest_ttl().filter(|shortest| *shortest <= max_ttl) {
+        Some(shortest) => Ok((drift, shortest.max(TTL_MIN))),
+        None => Err(invalid(format!(
+            "the drift leaves less than half of the longest TTL, {max_ttl:?}, to its holder"
+        ))
+        .hint("lower `drift`, or raise `max_ttl`")),
+    }
 }
 
 fn amnesia(url: &StoreUrl) -> Result<Amnesia, Error> {
@@ -231,6 +263,26 @@ mod tests {
     }
 
     #[test]
+    fn half_of_the_shortest_ttl_is_left() {
+        for (drift, shortest_ms) in [
+            ("1%,2ms", 100),
+            ("1%,100ms", 205),
+            ("0%,3000ms", 6000),
+            ("40%,10ms", 100),
+            ("50%,0ms", 100),
+        ] {
+            let config = config(&format!("redlock://a?drift={drift}")).expect("good");
+            let shortest = *config.ttl().start();
+            assert_eq!(shortest, Duration::from_millis(shortest_ms), "{drift}");
+            let counts = config.drift.validity(shortest);
+            assert!(
+                counts - timing::margin(counts) >= shortest.mul_f64(0.49),
+                "{drift}: {counts:?}"
+            );
+        }
+    }
+
+    #[test]
     fn warns_of_numbers_that_are_no_better_than_fewer() {
         let odd = |url: &str| config(url).expect("good").odd_number().is_some();
         assert!(odd("redlock://a") && odd("redlock://a,b") && odd("redlock://a,b,c,d"));
@@ -246,6 +298,9 @@ mod tests {
             "redlock://a,b,c?amnesia=maybe",
             "redlock://a,b,c?drift=2",
             "redlock://a,b,c?drift=99%",
+            "redlock://a,b,c?drift=50%",
+            "redlock://a,b,c?drift=30001ms",
+            "redlock://a,b,c?drift=18446744073709551615ms",
             "redlock://a,b,c?max_ttl=0s",
             "redlock://a,b,c?max_ttl=500ms",
             "redlock://a,b,c?ca=/x",

@@ -8,7 +8,7 @@ use std::{
 
 use super::{client::Client, config::Config};
 use crate::{
-    Error, TTL_MIN,
+    Error,
     clock::BoxFuture,
     store::{
         Answer, Batch, Blocks, Break, Broken, Capability, Finding, Guarantee, LockView, Modes,
@@ -47,7 +47,7 @@ impl Redlock {
              and B, one at B and C, one at C and A",
         );
         capability.blocks = Blocks::AtGrant;
-        capability.ttl = TTL_MIN..=config.max_ttl;
+        capability.ttl = config.ttl();
         // A node that forgot votes again after that time, whatever kept a name taken.
         capability.taken_max = Some(config.max_ttl);
         capability.lanes = LANES;
