@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use leaseward::{Error, ErrorKind, Locks, store::Store};
-use leaseward_testkit::{Fsync, PATIENCE, RedisServer};
+use leaseward::{
+    Error, ErrorKind, Locks,
+    store::{Severity, Store},
+};
+use leaseward_testkit::{Fsync, PATIENCE, Proxy, RedisServer};
 
 use crate::{
     help::{LONG, is_away, until_all_vote},
@@ -100,4 +103,42 @@ async fn a_node_that_takes_no_more_clients_stops_nobody() {
     let failure = try_open(&nodes.url("")).await.expect_err("there is no majority");
     assert_eq!(failure.kind(), ErrorKind::Unavailable, "{failure:?}");
     assert_eq!(failure.message().matches(says).count(), 2, "{failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_under_two_names_is_refused() {
+    let nodes = Nodes::start(2, |_| RedisServer::builder().appendonly(Fsync::Always));
+    let again = nodes[0].address().replace("127.0.0.1", "localhost");
+    let url = format!("redlock://{again},{},{}", nodes[0].address(), nodes[1].address());
+    let failure = try_open(&url).await.expect_err("there are but two");
+    assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{failure:?}");
+    let says = format!("{} is the same server as {again}", nodes[0].address());
+    assert!(failure.message().contains(&says), "{failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_turns_up_under_a_second_name_has_one_vote() {
+    let nodes = Nodes::start(2, |_| RedisServer::builder().appendonly(Fsync::Always));
+    let line = Proxy::start(&nodes[0].address());
+    line.refuse();
+    let (one, again) = (nodes[0].address(), line.address());
+    let locks =
+        connect(&format!("redlock://{one},{again},{}?timeout=5s", nodes[1].address())).await;
+    drop(take(locks.lock("a").ttl(LONG)).await);
+    line.pass();
+    let says = format!("{again}: is the same server as {one}");
+    let found = until("it is found", PATIENCE, || async {
+        let found = locks.diagnose().await.ok()?;
+        found.into_iter().find(|finding| finding.what.contains(&says))
+    })
+    .await;
+    assert_eq!(found.severity, Severity::Danger, "{found:?}");
+    nodes[1].kill();
+    let failure = until("the loss is noticed", PATIENCE, || async {
+        let failure = locks.lock("b").ttl(LONG).try_acquire().await.expect_err("one has one vote");
+        failure.message().contains(&nodes[1].address()).then_some(failure)
+    })
+    .await;
+    assert!(failure.message().contains(&format!("{again} (is the same server as {one}")));
+    assert_eq!(nodes[0].cli(&["exists", "lock:b"]), "0", "what failed leaves nothing");
 }

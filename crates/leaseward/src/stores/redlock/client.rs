@@ -17,6 +17,7 @@ use super::{
     opening,
     overdue::Overdue,
     quorum::Quorum,
+    roll::Roll,
     script::{CAREFUL, PLAIN},
     watch::Watched,
 };
@@ -32,6 +33,9 @@ use crate::{
         reserved::Reserved,
     },
 };
+
+/// What to do about a server that is there twice.
+pub(super) const ONCE: &str = "each server has one vote; give each once, under one name";
 
 pub(super) struct Client {
     pub(super) config: Config,
@@ -91,10 +95,13 @@ impl Client {
         opened: Vec<Option<Result<Arc<Link>, Error>>>,
         grace: Duration,
     ) -> Result<(), Error> {
-        let mut absences = Vec::new();
+        let (mut roll, mut absences) = (Roll::default(), Vec::new());
         for (at, (member, outcome)) in self.members.iter().zip(opened).enumerate() {
             let why = match outcome {
-                Some(Ok(_)) => continue,
+                Some(Ok(link)) => {
+                    roll.enter(&link).map_err(|twin| named_twice(&member.address, &twin))?;
+                    continue;
+                }
                 // What no retry mends, a wrong password above all, is told at once.
                 Some(Err(error)) if error::refuses_login(&error) => {
                     return Err(named(&member.address, &error));
@@ -163,8 +170,10 @@ impl Client {
                 list.join(", ")
             ),
         };
-        let waits = absent.iter().any(|(_, why)| matches!(why, Absence::Waits(_)));
-        Error::new(kind, message).hint(if waits {
+        let any = |is: fn(&Absence) -> bool| absent.iter().any(|(_, why)| is(why));
+        Error::new(kind, message).hint(if any(|why| matches!(why, Absence::Twin(_))) {
+            ONCE
+        } else if any(|why| matches!(why, Absence::Waits(_))) {
             "wait; with `appendonly yes` and `appendfsync always` a node forgets nothing at its next restart; \
              `?amnesia=trust` is for those who know that no lock was forgotten"
         } else {
@@ -195,6 +204,10 @@ fn named(address: &Address, error: &Error) -> Error {
 /// Whether connecting again could not help.
 fn needs_a_person(error: &Error) -> bool {
     !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+}
+
+fn named_twice(address: &Address, twin: &Absence) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("{address} {}", twin.at(address))).hint(ONCE)
 }
 
 fn member_all(

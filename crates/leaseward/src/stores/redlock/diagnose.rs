@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    client::Client,
+    client::{Client, ONCE},
     config::Amnesia,
     member::{Absence, Member},
+    roll::Roll,
 };
 use crate::{
     Error,
@@ -24,6 +25,7 @@ impl Client {
         let mut findings = Vec::new();
         findings.extend(self.number());
         let (mut links, mut readings, mut away) = (Vec::new(), Vec::new(), Vec::new());
+        let mut roll = Roll::default();
         for member in &self.members {
             match self.look_at(member).await {
                 Ok((link, found, reading)) => {
@@ -32,12 +34,11 @@ impl Client {
                         |one: Finding| Finding { what: format!("{at}: {}", one.what), ..one };
                     findings.extend(found.into_iter().map(named));
                     readings.extend(reading.map(|reading| (at.clone(), reading)));
+                    let absence = roll.enter(&link).err().or_else(|| self.waiting(member));
+                    away.extend(absence.map(|absence| (member, absence)));
                     links.push(link);
                 }
                 Err(error) => away.push((member, Absence::Lost(error))),
-            }
-            if let Err(absence @ Absence::Waits(_)) = member.voter(&self.config) {
-                away.push((member, absence));
             }
         }
         let has_majority = self.members.len() - away.len() >= self.quorum.needed();
@@ -46,6 +47,14 @@ impl Client {
         findings.extend(self.memory(&links));
         findings.extend(versions(&links));
         findings
+    }
+
+    /// Whether a node that is there does not vote yet.
+    fn waiting(&self, member: &Member) -> Option<Absence> {
+        match member.voter(&self.config) {
+            Err(absence @ Absence::Waits(_)) => Some(absence),
+            _ => None,
+        }
     }
 
     async fn look_at(
@@ -108,13 +117,16 @@ impl Client {
 }
 
 fn absent(member: &Member, why: &Absence, has_majority: bool) -> Finding {
-    let (severity, meaning) = if has_majority {
+    let (severity, meaning) = if let Absence::Twin(_) = why {
+        (Severity::Danger, "there is a node fewer than it seems: fewer may be lost")
+    } else if has_majority {
         (Severity::Warning, "the others decide without it; fewer may be lost yet")
     } else {
         (Severity::Danger, "with those that are left there is no majority: nothing is granted")
     };
     let advice = match why {
         Absence::Waits(_) => "wait; nothing it may have forgotten is held by then",
+        Absence::Twin(_) => ONCE,
         Absence::Lost(_) | Absence::Late(_) => {
             "bring it back, or check that this machine reaches it"
         }

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use super::{
     client::Client,
     member::Absence,
+    roll::Roll,
     votes::{Reply, Shown},
     wire::{By, Call, Care, Step},
 };
@@ -95,8 +96,10 @@ impl Client {
         read: impl Fn(Reply) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let call = Arc::new(Call::new(self.prefix.clone(), Arc::default(), Care::Careful, steps));
-        let asked = join_all(self.members.iter().map(async |member| {
-            let voter = member.voter(&self.config)?;
+        let mut roll = Roll::default();
+        let voters = self.members.iter().map(|member| (member, roll.call(member, &self.config)));
+        let asked = join_all(voters.map(async |(member, voter)| {
+            let voter = voter?;
             let command = Arc::new(call.command(By::Hash, voter.floor_us));
             let asking = member.clone().call(voter.link, command, call.clone(), voter.floor_us);
             match tokio::time::timeout(self.config.timeout, asking).await {

@@ -62,6 +62,8 @@ pub(super) enum Absence {
     Late(Duration),
     /// It may have lost its memory, and does not vote for so long yet.
     Waits(Duration),
+    /// It is the same server as another node, which votes.
+    Twin(Address),
 }
 
 impl Absence {
@@ -78,6 +80,7 @@ impl Absence {
                 let seconds = left.as_millis().div_ceil(1000);
                 format!("may have lost its memory and does not vote for {seconds} s yet")
             }
+            Self::Twin(other) => format!("is the same server as {other}, and has no second vote"),
         }
     }
 }

@@ -31,6 +31,7 @@ mod overdue;
 mod plain;
 mod proposal;
 pub mod quorum;
+mod roll;
 mod round;
 mod script;
 mod store;

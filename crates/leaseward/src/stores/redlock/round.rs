@@ -8,6 +8,7 @@ use super::{
     hearing::Hearing,
     member::{Absence, Voter},
     quorum::{Asked, Kept, Quorum, Vote},
+    roll::Roll,
     votes::Reply,
     wire::{By, Call, Step},
 };
@@ -80,8 +81,9 @@ impl Client {
         let hearing = Hearing::new(self, call.clone());
         // The same bytes for all nodes with the same floor, which nearly always are all.
         let mut packed: Option<(u64, Vec<u8>)> = None;
+        let mut roll = Roll::default();
         for (at, member) in self.members.iter().enumerate() {
-            let Voter { link, floor_us } = match member.voter(&self.config) {
+            let Voter { link, floor_us } = match roll.call(member, &self.config) {
                 Ok(voter) => voter,
                 Err(absence) => {
                     if matches!(absence, Absence::Lost(_)) {
