@@ -2,5 +2,6 @@
 //! as they do.
 
 mod node;
+mod records;
 mod reference;
 mod script;

@@ -1,4 +1,9 @@
-//! Random operations on one node, beside the reference.
+//! Random operations on one node, beside the reference: asks for an exclusive or a shared lease, with and without a lock
+//! delay, renewals, releases with and without a minimum hold, attempts taken back, leases put where they were not, leases
+//! broken at once and later.
+//!
+//! Not covered: asks for several names at once, locks of other libraries, what is shown of a lease, who is said to be in
+//! the way of a shared name and for how long, and why a lease is not the token's, as long as it is not free for it.
 //!
 //! The server's clock is moved by whole tens of seconds and a little, a few times, and leases last whole tens: so the real
 //! time that passes decides nothing.
@@ -13,7 +18,7 @@ use proptest::{
 };
 
 use crate::{
-    reference::{Name, Operation},
+    reference::{Ask, Name, Operation},
     script::{Node, Put, TOKENS},
 };
 
@@ -21,6 +26,9 @@ const NAMES: usize = 3;
 const STEPS_MAX: usize = 60;
 /// The last one is longer than ballots are remembered for after their lease.
 const TTLS_MS: [u64; 4] = [10_000, 50_000, 400_000, 2_000_000];
+/// Both may outlast what is remembered of a lease that is given back.
+const DELAYS_MS: [u64; 3] = [0, 30_000, 1_000_000];
+const KEEPS_MS: [u64; 4] = [0, 0, 20_000, 2_000_000];
 const ADVANCES_MS: [i64; 4] = [200, 10_200, 100_200, 620_200];
 /// With more, what is odd in them would come near ten seconds.
 const ADVANCES_MAX: usize = 20;
@@ -46,10 +54,28 @@ enum Floor {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Ask { ttl_ms: u64, beginning: Beginning, block: u64, is_plain: bool },
+    Ask(Terms, Manner),
+    Heal(Terms),
     Renew(u64),
-    Release,
+    Release { keep_ms: u64 },
     Undo(Beginning),
+    Break { now: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    ttl_ms: u64,
+    beginning: Beginning,
+    block: u64,
+    is_shared: bool,
+    delay_ms: u64,
+}
+
+/// How an ask is put: what is usual, to both scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Plain,
+    Careful,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,16 +103,35 @@ fn a_beginning() -> impl Strategy<Value = Beginning> {
     ]
 }
 
+fn terms() -> impl Strategy<Value = Terms> {
+    let ttl = prop::sample::select(TTLS_MS.to_vec());
+    let delay = prop_oneof![2 => Just(0), 1 => prop::sample::select(DELAYS_MS.to_vec())];
+    let is_shared = prop::bool::weighted(0.3);
+    (ttl, a_beginning(), 1_u64..5, is_shared, delay).prop_map(
+        |(ttl_ms, beginning, block, is_shared, delay_ms)| Terms {
+            ttl_ms,
+            beginning,
+            block,
+            is_shared,
+            delay_ms,
+        },
+    )
+}
+
 fn what() -> impl Strategy<Value = What> {
-    let ttl = || prop::sample::select(TTLS_MS.to_vec());
-    let ask = (ttl(), a_beginning(), 1_u64..5, any::<bool>()).prop_map(
-        |(ttl_ms, beginning, block, is_plain)| What::Ask { ttl_ms, beginning, block, is_plain },
-    );
+    let ttl = prop::sample::select(TTLS_MS.to_vec());
+    let usual = terms().prop_map(|terms| {
+        What::Ask(Terms { is_shared: false, delay_ms: 0, ..terms }, Manner::Plain)
+    });
+    let keep = prop::sample::select(KEEPS_MS.to_vec());
     prop_oneof![
-        6 => ask,
-        2 => ttl().prop_map(What::Renew),
-        2 => Just(What::Release),
+        5 => usual,
+        4 => terms().prop_map(|terms| What::Ask(terms, Manner::Careful)),
+        2 => terms().prop_map(What::Heal),
+        4 => ttl.prop_map(What::Renew),
+        2 => keep.prop_map(|keep_ms| What::Release { keep_ms }),
         2 => a_beginning().prop_map(What::Undo),
+        1 => any::<bool>().prop_map(|now| What::Break { now }),
     ]
 }
 
@@ -158,9 +203,8 @@ impl Pair {
             let operation = operation(*what, &names[name], about_us, floor);
             puts.push(Put { name, token, operation });
         }
-        let (carefully, plainly): (Vec<_>, Vec<_>) = puts
-            .into_iter()
-            .partition(|put| matches!(put.operation, Operation::Ask { is_plain: false, .. }));
+        let (carefully, plainly): (Vec<_>, Vec<_>) =
+            puts.into_iter().partition(|put| is_for_the_careful(put.operation, &names[put.name]));
         let mut found = self.node.call_plainly(&plainly, floor);
         found.extend(carefully.into_iter().map(|put| (put, None)));
         for (put, plainly) in found {
@@ -186,20 +230,35 @@ fn operation(what: What, name: &Name, now_us: u64, floor: u64) -> Operation {
         Beginning::Clock(by) => now_us.saturating_add_signed(by),
         Beginning::Held => name.held().unwrap_or(now_us),
     };
-    match what {
-        What::Ask { ttl_ms, beginning, block, is_plain } => {
-            let mut first = begins(beginning);
-            let oldest = now_us - ALLOWANCE.as_micros() as u64;
-            if is_plain && first > name.bar(now_us, floor) && first <= oldest {
-                // A store has heard the node's clock when it connected, and asks for nothing that old: by the script for
-                // what is usual its record would be forgotten with its lock.
-                first = oldest + 5_000_000;
-            }
-            Operation::Ask { ttl_ms, first, last: first + block - 1, is_plain }
+    let ask = |terms: Terms, is_plain| {
+        let mut first = begins(terms.beginning);
+        let oldest = now_us - ALLOWANCE.as_micros() as u64;
+        if is_plain && first > name.bar(now_us, floor) && first <= oldest {
+            // A store has heard the node's clock when it connected, and asks for nothing that old: by the script for
+            // what is usual its record would be forgotten with its lock.
+            first = oldest + 5_000_000;
         }
+        let Terms { ttl_ms, block, is_shared, delay_ms, .. } = terms;
+        Ask { ttl_ms, first, last: first + block - 1, is_shared, delay_ms, is_plain }
+    };
+    match what {
+        What::Ask(terms, manner) => Operation::Ask(ask(terms, manner == Manner::Plain)),
+        What::Heal(terms) => Operation::Heal(ask(terms, false)),
         What::Renew(ttl_ms) => Operation::Renew { ttl_ms },
-        What::Release => Operation::Release,
+        What::Release { keep_ms } => Operation::Release { keep_ms },
         What::Undo(beginning) => Operation::Undo { first: begins(beginning) },
+        What::Break { now } => Operation::Break { now },
+    }
+}
+
+/// As the store has it: an attempt to share a name is taken back by the script that was asked for it.
+fn is_for_the_careful(operation: Operation, name: &Name) -> bool {
+    match operation {
+        Operation::Ask(ask) => !ask.is_plain,
+        Operation::Release { keep_ms } => keep_ms > 0,
+        Operation::Undo { .. } => name.is_shared(),
+        Operation::Heal(_) | Operation::Break { .. } => true,
+        Operation::Renew { .. } => false,
     }
 }
 

@@ -11,7 +11,7 @@ use leaseward::{
 use leaseward_testkit::RedisServer;
 use redis::{Commands as _, Connection, Value};
 
-use crate::reference::{Answer, Operation};
+use crate::reference::{Answer, Ask, Operation, Whose};
 
 /// A server with the scripts, and what calls them.
 pub(crate) struct Node {
@@ -38,8 +38,9 @@ pub(crate) struct Put {
 /// What the script for what is usual answers, and the server's clock when it did, if it says so; nothing to what is odd.
 type Plainly = Option<(Option<u64>, Answer)>;
 
-/// How it answers what is for the careful one, and a call in which nothing was unusual.
+/// How it answers what is for the careful one, what it could not do, and a call in which nothing was unusual.
 const ODD: u64 = 13;
+const FAILED: u64 = 10;
 const USUAL: &[u8] = &[14];
 
 /// The tokens of a test, as they stand in Redis: they differ from the first character on.
@@ -95,10 +96,11 @@ impl Node {
             return Vec::new();
         }
         puts.sort_by_key(|put| match put.operation {
-            Operation::Ask { .. } => 0,
+            Operation::Ask(_) => 0,
             Operation::Renew { .. } => 1,
-            Operation::Release => 2,
+            Operation::Release { .. } => 2,
             Operation::Undo { .. } => 3,
+            Operation::Heal(_) | Operation::Break { .. } => panic!("{put:?} is not usual"),
         });
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.plain).arg(puts.len());
@@ -109,10 +111,8 @@ impl Node {
         for run in puts.chunk_by(|a, b| a.operation == b.operation) {
             self.longest_run = self.longest_run.max(run.len());
             let letter = match run[0].operation {
-                Operation::Ask { .. } => "a",
-                Operation::Renew { .. } => "n",
-                Operation::Release => "r",
-                Operation::Undo { .. } => "u",
+                Operation::Ask(_) => "a",
+                other => letter(other),
             };
             command.arg(letter).arg(run.len());
             write_terms(run[0].operation, &mut command);
@@ -152,24 +152,44 @@ impl Node {
 
     /// One by the careful one, which finds nothing odd.
     pub(crate) fn call_carefully(&mut self, put: Put, floor: u64) -> (u64, Answer) {
+        self.try_carefully(put, floor).unwrap_or_else(|failure| panic!("{put:?}: {failure}"))
+    }
+
+    /// The same; or what it says of something that it could not do.
+    pub(crate) fn try_carefully(&mut self, put: Put, floor: u64) -> Result<(u64, Answer), String> {
         let Put { name, token, operation } = put;
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.careful).arg(1).arg(key(name)).arg(digits(floor));
-        command.arg(match operation {
-            Operation::Ask { .. } => "A",
-            Operation::Renew { .. } => "n",
-            Operation::Release => "r",
-            Operation::Undo { .. } => "u",
-        });
-        command.arg(TOKENS[token]);
+        command.arg(letter(operation));
+        if !matches!(operation, Operation::Break { .. }) {
+            command.arg(TOKENS[token]);
+        }
         write_terms(operation, &mut command);
         match operation {
-            Operation::Ask { .. } => drop(command.arg("x").arg(0)),
-            Operation::Release => drop(command.arg(0)),
+            Operation::Ask(ask) | Operation::Heal(ask) => {
+                command.arg(if ask.is_shared { "s" } else { "x" }).arg(ask.delay_ms);
+            }
+            Operation::Release { keep_ms } => drop(command.arg(keep_ms)),
+            Operation::Break { now } => drop(command.arg(if now { "now" } else { "later" })),
             Operation::Renew { .. } | Operation::Undo { .. } => {}
         }
         let answer = list(command.query(&mut self.connection).expect("answered"));
-        (number(&answer, 0), read(&answer[1..], operation))
+        if number(&answer, 1) == FAILED {
+            return Err(redis::from_redis_value(answer[2].clone()).expect("a text"));
+        }
+        Ok((number(&answer, 0), read(&answer[1..], operation)))
+    }
+}
+
+/// What an operation is called in the careful script.
+fn letter(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Ask(_) => "A",
+        Operation::Heal(_) => "h",
+        Operation::Renew { .. } => "n",
+        Operation::Release { .. } => "r",
+        Operation::Undo { .. } => "u",
+        Operation::Break { .. } => "x",
     }
 }
 
@@ -180,13 +200,14 @@ fn digits(micros: u64) -> String {
 /// What is said of an operation beside its token.
 fn write_terms(operation: Operation, command: &mut redis::Cmd) {
     match operation {
-        Operation::Ask { ttl_ms, first, last, .. } => {
+        Operation::Ask(ask) | Operation::Heal(ask) => {
+            let Ask { ttl_ms, first, last, .. } = ask;
             let allowance_ms = u64::try_from(ALLOWANCE.as_millis()).expect("short");
             let forget_ms = last.div_ceil(1000) + allowance_ms + ttl_ms;
             command.arg(ttl_ms).arg(digits(first)).arg(digits(last)).arg(forget_ms).arg("=value");
         }
         Operation::Renew { ttl_ms } => drop(command.arg(ttl_ms)),
-        Operation::Release => {}
+        Operation::Release { .. } | Operation::Break { .. } => {}
         Operation::Undo { first } => drop(command.arg(digits(first))),
     }
 }
@@ -207,10 +228,10 @@ fn list(answer: Value) -> Vec<Value> {
 /// What an operation is answered about which nothing is unusual.
 fn usual(operation: Operation) -> i64 {
     match operation {
-        Operation::Ask { .. } => 11,
+        Operation::Ask(_) => 11,
         Operation::Renew { .. } => 5,
-        Operation::Release => 6,
-        Operation::Undo { .. } => 9,
+        Operation::Release { .. } => 6,
+        Operation::Undo { .. } | Operation::Heal(_) | Operation::Break { .. } => 9,
     }
 }
 
@@ -218,17 +239,20 @@ fn number(answer: &[Value], at: usize) -> u64 {
     redis::from_redis_value(answer[at].clone()).expect("a number")
 }
 
-fn whose(token: &Value) -> usize {
+fn whose(token: &Value) -> Whose {
     let text: String = redis::from_redis_value(token.clone()).expect("a text");
+    if text == "readers" {
+        return Whose::Readers;
+    }
     let at = TOKENS.iter().position(|token| token.starts_with(&text));
-    at.unwrap_or_else(|| panic!("`{text}` is nobody's"))
+    Whose::Token(at.unwrap_or_else(|| panic!("`{text}` is nobody's")))
 }
 
 /// Answers as the script writes them: a number, then what belongs to it.
 fn read(answer: &[Value], asked: Operation) -> Answer {
     let number = |at: usize| number(answer, at);
     match (number(0), asked) {
-        (11, Operation::Ask { first, last, .. }) => Answer::Granted { first, last },
+        (11, Operation::Ask(Ask { first, last, .. })) => Answer::Granted { first, last },
         (1, _) => Answer::Granted { first: number(1), last: number(1) + number(2) - 1 },
         (3, _) => Answer::Low(number(1)),
         (4 | 12, _) => Answer::Busy(whose(&answer[1])),
@@ -236,6 +260,7 @@ fn read(answer: &[Value], asked: Operation) -> Answer {
         (6, _) => Answer::Released,
         // Expired, or free after somebody else; not ours.
         (7, _) => Answer::NotYours { free: matches!(number(1), 1 | 4) },
+        (8, _) => Answer::Gone,
         (9, _) => Answer::Done,
         _ => panic!("{asked:?} was answered {answer:?}"),
     }

@@ -134,7 +134,7 @@ function operations.r()
   end
   if hold then
     hold.letter, hold.delay, hold.till = keep > 0 and 'k' or 's', 0, 0
-    remember(room, hold)
+    remember(room, hold, math.max(keep, hold.ttl))
   end
   answer(@RELEASED)
 end
@@ -212,8 +212,9 @@ function operations.x()
   end
   local hold = room.owner and room.ballot
   if hold and hold.letter ~= 'k' then
-    hold.letter, hold.till = 'b', now + (call('PTTL', room.key) + hold.delay) * 1000
-    remember(room, hold)
+    local left = call('PTTL', room.key)
+    hold.letter, hold.till = 'b', now + (left + hold.delay) * 1000
+    remember(room, hold, math.max(left, hold.ttl))
   end
 end
 

@@ -50,11 +50,18 @@ while argv[at] do
           call('DEL', key)
           out[n], is_usual = @ODD, false
           if type(old) == 'string' then
-            local ms, delay = string.match(old, '^ (%d+) (%d+)', 50)
-            call('SET', b, old, 'PXAT', string.sub(old, 1, 13) + 1 + ms + delay + @ALLOWANCE_MS)
-            if string.byte(old, 17) == 115 then
+            -- How long it was remembered for is lost. A delay counts from the last renewal, which the record has; without
+            -- one, the end of the block is all that matters. What is no record stays, for as long as one of ours.
+            local last, letter, rest, ms, delay = string.match(old, '^(%d+)(%l)(%d+) (%d+) (%d+) ')
+            local is_ours, till = last and #last == 16 and #rest == 32, forget
+            if is_ours then
+              till = math.max(last + (ms + delay) * 1000, tonumber(string.sub(rest, 17)))
+              till = math.floor(till / 1000) + 1 + @ALLOWANCE_MS
+            end
+            call('SET', b, old, 'PXAT', till)
+            if is_ours and letter == 's' then
               is_terse = false
-              out[n], out[n + 1] = @LOW, math.max(tonumber(string.sub(old, 1, 16)), tonumber(argv[1]))
+              out[n], out[n + 1] = @LOW, math.max(tonumber(last), tonumber(argv[1]))
               n = n + 1
             end
           end

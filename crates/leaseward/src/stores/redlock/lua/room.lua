@@ -61,11 +61,12 @@ local function ms_until(moment)
   return left > 1 and left or 1
 end
 
+-- Nothing, if it is something else.
 local function read(record, is_reader)
   local last, letter, first, till = string.match(record, '^(%d+)(%a)(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(%d+) ')
   local rest = is_reader and '^(%d+) (%d+)()\n(.*)$' or '^(%d+) (%d+) ([^\n]*)\n(.*)$'
   local ttl, delay, token, value = string.match(string.sub(record, 51), rest)
-  return {
+  return last and ttl and {
     last = tonumber(last), letter = letter, first = tonumber(first), ttl = tonumber(ttl), till = tonumber(till),
     delay = tonumber(delay), token = token, value = value,
   }
@@ -81,6 +82,7 @@ local function room(key)
   local room = { key = key, b = 'leaseward:b:' .. key, r = 'leaseward:r:' .. key, readers = {} }
   local values = call('MGET', key, room.b)
   room.owner, room.ballot = values[1], values[2] and read(values[2])
+  room.is_garbled = values[2] and not room.ballot
   if not room.owner then
     local kind = call('TYPE', key).ok
     room.stranger = kind ~= 'none' and kind
@@ -192,6 +194,10 @@ local function admits(room, it)
   if #room.readers == 0 and ballot and ballot.letter ~= 's' and ballot.letter ~= 'k' and ballot.till > now then
     return 'busy'
   end
+  if room.is_garbled then
+    -- It may be anything, a lock of somebody who has another prefix too.
+    error({ err = 'WRONGTYPE no ballot' })
+  end
   return it.first > bar(room) and 'yes' or 'low'
 end
 
@@ -215,8 +221,8 @@ local function lengthen(room, token, ttl)
 end
 
 local function grant(room, it)
-  -- Larger than the block only where a lease is put back.
-  local highest = math.max(it.last, room.ballot and room.ballot.last or 0)
+  -- Larger than the block only where a lease is put back: what was refused before is refused afterwards.
+  local highest = math.max(it.last, bar(room))
   local hold = {
     last = it.last, first = it.first, letter = 's', ttl = it.ttl, delay = it.delay, token = it.token, value = it.value,
     till = now + it.ttl * 1000,
