@@ -20,7 +20,8 @@ fn node(builder: leaseward_testkit::RedisBuilder) -> (RedisServer, Node) {
 /// By the node's clock.
 fn ask(node: &mut Node, name: usize, token: usize, delay_ms: u64) -> Put {
     let first = node.clock_us();
-    let ask = Ask { ttl_ms: TTL_MS, first, last: first, is_shared: false, delay_ms, is_plain: true };
+    let ask =
+        Ask { ttl_ms: TTL_MS, first, last: first, is_shared: false, delay_ms, is_plain: true };
     Put { name, token, operation: Operation::Ask(ask) }
 }
 
@@ -64,7 +65,9 @@ fn what_is_no_record_stays_and_spoils_nobody_elses_ask() {
     let (server, mut node) = node(RedisServer::builder());
     let long = "9".repeat(16);
     // A word; a token, as where the prefix is empty and somebody locks a name like a record's; and what begins like one.
-    for garbage in ["garbage", crate::script::TOKENS[2], &format!("{long}s"), &format!("{long}s1 2")] {
+    for garbage in
+        ["garbage", crate::script::TOKENS[2], &format!("{long}s"), &format!("{long}s1 2")]
+    {
         node.clear();
         server.cli(&["set", &record(1), garbage, "px", "30000"]);
         let puts = [0, 1, 2].map(|name| ask(&mut node, name, 0, 0));

@@ -220,8 +220,7 @@ impl Name {
 
     fn release(&mut self, token: usize, keep_ms: u64, now_us: u64) -> Answer {
         let is_locked = self.lock.is_some();
-        let lease =
-            self.mine(token).filter(|it| it.state != State::Kept && it.until_us > now_us);
+        let lease = self.mine(token).filter(|it| it.state != State::Kept && it.until_us > now_us);
         let Some(lease) = lease else { return Answer::NotYours { free: !is_locked } };
         if keep_ms > 0 {
             (lease.state, lease.until_us) = (State::Kept, now_us + keep_ms * 1000);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leaseward::{
     Name, Token,
     clock::SystemClock,
-    store::{self, OpenContext, Operation as StoreOperation, Release},
+    store::{self, OpenContext, Operation as StoreOperation, Release, Store},
     stores::redlock::ballot::ALLOWANCE,
 };
 use leaseward_testkit::RedisServer;
@@ -266,13 +266,19 @@ fn read(answer: &[Value], asked: Operation) -> Answer {
     }
 }
 
+/// A store over servers, which may take far longer than they need.
+pub(crate) async fn open(servers: &[&RedisServer]) -> Arc<dyn Store> {
+    let context = OpenContext { clock: Arc::new(SystemClock), who: Arc::from("test:1") };
+    let addresses: Vec<_> = servers.iter().map(|server| server.address()).collect();
+    let url = format!("redlock://{}?amnesia=trust&timeout=5s", addresses.join(","));
+    store::open(&url, context).await.expect("the servers can be reached")
+}
+
 /// Has a store call each of its scripts.
 fn load(server: &RedisServer) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let context = OpenContext { clock: Arc::new(SystemClock), who: Arc::from("test:1") };
-        let url = format!("redlock://{}?amnesia=trust", server.address());
-        let store = store::open(&url, context).await.expect("the server can be reached");
+        let store = open(&[server]).await;
         let release = Release {
             name: Name::new("nothing").expect("a good name"),
             token: Token::new(1, Arc::from("host:1")),

@@ -20,7 +20,7 @@ use super::{
     wire::{By, Call},
 };
 use crate::{
-    Error,
+    Error, ErrorKind,
     stores::redis::{
         connection::Hear,
         error::{self, Reaction},
@@ -123,6 +123,9 @@ impl Hearing {
         match answer {
             Ok(reply) if !renewed.is_empty() => client.heal_late(&self.call, renewed, at, reply),
             Ok(_) => {}
+            Err(error) if error.kind() != ErrorKind::Indeterminate => {
+                client.give_back_again(&self.call, at);
+            }
             Err(_) => client.pay_later(at),
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Outcome {
     pub(super) heard: Vec<usize>,
     /// Why nodes did not vote.
     pub(super) absences: Vec<(usize, Absence)>,
-    /// Which nodes were sent the call, and have not refused it since.
+    /// Which nodes were sent the call, and may have done a part of it.
     pub(super) sent: Vec<usize>,
     /// Whether one of them has not answered.
     pub(super) in_doubt: bool,
@@ -146,6 +146,14 @@ impl Client {
         told
     }
 
+    /// A node answered a call with an error, perhaps in the middle: what was given back is given back again.
+    pub(super) fn give_back_again(self: &Arc<Self>, call: &Arc<Call>, at: usize) {
+        if let Some(releases) = call.releasing_carefully() {
+            self.members[at].owe(&releases);
+            self.pay_later(at);
+        }
+    }
+
     /// The same in the background, for what turned out to be owed only after the node had come back.
     pub(super) fn pay_later(self: &Arc<Self>, at: usize) {
         if self.members[at].can_pay() {
@@ -198,15 +206,23 @@ impl Tally {
         }
     }
 
-    fn hear(&mut self, client: &Client, call: &Call, at: usize, answer: Result<Reply, Error>) {
+    fn hear(
+        &mut self,
+        client: &Arc<Client>,
+        call: &Arc<Call>,
+        at: usize,
+        answer: Result<Reply, Error>,
+    ) {
         let mut reply = match answer {
             Ok(reply) => reply,
             Err(error) => {
                 if error.kind() == ErrorKind::Indeterminate {
                     self.outcome.in_doubt = true;
-                } else {
-                    // It said no to all of it.
+                } else if client.members[at].node.link().is_err() {
+                    // It is no node that can vote, and said no to all of it.
                     self.outcome.sent.retain(|sent| *sent != at);
+                } else {
+                    client.give_back_again(call, at);
                 }
                 return self.absent(at, Absence::Lost(error));
             }

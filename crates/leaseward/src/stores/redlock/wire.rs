@@ -115,6 +115,12 @@ impl Call {
         self.only(|step| matches!(step, Step::Undo(..)) || self.is_release(step))
     }
 
+    /// The same for a node that answered the call with an error, which may come from the middle of it. The careful script
+    /// carries out each operation by itself: whoever answers that with an error has done nothing, and would not again.
+    pub(super) fn releasing_carefully(self: &Arc<Self>) -> Option<Arc<Self>> {
+        if self.care == Care::Plain { self.releasing() } else { None }
+    }
+
     /// The part of it that gives back: it may be sent at any time, and again.
     pub(super) fn releasing(self: &Arc<Self>) -> Option<Arc<Self>> {
         self.only(|step| self.is_release(step))
