@@ -4,7 +4,10 @@
 //! changes it, a lease of ours that ends or one of another library. One change is told once; whoever finds the name still
 //! held watches it again. The timer of the engine is the net.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value};
@@ -12,21 +15,29 @@ use redis::{PushInfo, PushKind, Value};
 use super::client::Client;
 use crate::{Name, store::Push, stores::redis::watch::track};
 
-/// The names that are watched, and at how many nodes each may be free: one bit a node.
+/// The names that are watched, and at how many nodes each may be free: one bit a node. A node whose bit is set has told
+/// all that it will tell.
 #[derive(Debug, Default)]
 pub(super) struct Watched(Mutex<HashMap<Name, u64>>);
 
 impl Watched {
-    /// Whether it was not watched before.
-    fn begin(&self, name: &Name) -> bool {
-        self.0.lock().insert(name.clone(), 0).is_none()
+    /// Watches a name that was found held. Says at which nodes its key is to be tracked: at all of them, or at those that
+    /// have told something since, which may be held again by now.
+    fn begin(&self, name: &Name) -> u64 {
+        match self.0.lock().entry(name.clone()) {
+            Entry::Vacant(unwatched) => {
+                unwatched.insert(0);
+                u64::MAX
+            }
+            Entry::Occupied(mut watched) => std::mem::take(watched.get_mut()),
+        }
     }
 
     /// Notes that a name may be free at a node; says whether that makes a majority.
     fn free_at(&self, name: &Name, node: usize, needed: usize) -> bool {
         let mut watched = self.0.lock();
         let Some(free) = watched.get_mut(name) else { return false };
-        *free |= 1 << (node % 64);
+        *free |= bit(node);
         if usize::try_from(free.count_ones()).is_ok_and(|count| count < needed) {
             return false;
         }
@@ -39,13 +50,18 @@ impl Watched {
     }
 }
 
+fn bit(node: usize) -> u64 {
+    1 << (node % 64)
+}
+
 impl Client {
-    /// Watches a name that somebody else holds, unless it is watched already.
+    /// Watches a name that somebody else holds, wherever it is not watched already.
     pub(super) fn watch(self: &Arc<Self>, name: &Name) {
-        if !self.watched.begin(name) {
-            return;
-        }
+        let untracked = self.watched.begin(name);
         for (at, member) in self.members.iter().enumerate() {
+            if untracked & bit(at) == 0 {
+                continue;
+            }
             let Ok(link) = member.node.link() else { continue };
             let (client, name) = (self.clone(), name.clone());
             self.spawn(async move {
@@ -99,5 +115,33 @@ impl Client {
         let Value::BulkString(key) = key else { return None };
         let name = key.strip_prefix(self.prefix.as_bytes())?;
         Name::new(std::str::from_utf8(name).ok()?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_between_two_pushes_loses_neither() {
+        let (watched, name) = (Watched::default(), Name::new("a").expect("a name"));
+        assert_eq!(watched.begin(&name), u64::MAX, "nothing is tracked yet");
+        assert_eq!(watched.begin(&name), 0, "all of them tell yet");
+        assert!(!watched.free_at(&name, 1, 2));
+        // Somebody asks, and it is still held by a majority: the node that told tells no more unless it is asked to.
+        assert_eq!(watched.begin(&name), bit(1));
+        assert!(!watched.free_at(&name, 1, 2), "asked, it says that it is still free");
+        assert!(watched.free_at(&name, 2, 2), "a majority may be free");
+        assert_eq!(watched.begin(&name), u64::MAX, "it was woken, and is watched anew");
+    }
+
+    #[test]
+    fn a_node_that_is_held_again_does_not_count() {
+        let (watched, name) = (Watched::default(), Name::new("a").expect("a name"));
+        watched.begin(&name);
+        assert!(!watched.free_at(&name, 0, 2));
+        watched.begin(&name);
+        assert!(!watched.free_at(&name, 1, 2), "one of them is free");
+        assert!(watched.free_at(&name, 0, 2));
     }
 }
