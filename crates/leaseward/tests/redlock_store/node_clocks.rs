@@ -1,10 +1,10 @@
 //! Clocks of nodes that are set: which of it breaks what, as `docs/guarantees.md` says.
 
-use leaseward::{Attempt, LostReason};
+use leaseward::{Attempt, Fence, LostReason};
 use leaseward_testkit::{Fsync, PATIENCE, RedisServer, Skew};
 
 use crate::{
-    help::{LONG, busy, held_at, taking, until_held_at},
+    help::{LONG, busy, calls, held_at, taking, until_held_at},
     nodes::Nodes,
     operations::{connect, granted, keys, one, open, take, until},
 };
@@ -63,6 +63,48 @@ async fn set_forward_at_a_minority_nothing_breaks() {
             fence = next.fence();
             next.release().await.expect("given back");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn far_ahead_at_one_node_the_others_outvote_it() {
+    let (nodes, clocks) = with_clocks();
+    clocks[0].set_ms(80 * 365 * 24 * HOUR_MS);
+    let (locks, other) = (connect(&nodes.url("")).await, connect(&nodes.url("")).await);
+    let now_us = std::time::UNIX_EPOCH.elapsed().expect("a clock").as_micros();
+    let is_of_now = |fence: Fence| u128::from(fence.get()).abs_diff(now_us) < 600_000_000;
+    let mut last = None;
+    for locks in [&locks, &other, &locks, &other] {
+        let before = calls(&nodes[1]);
+        let held = take(locks.lock("a").ttl(LONG)).await;
+        assert!(is_of_now(held.fence()), "{:?} is by the wrong clock", held.fence());
+        assert!(last < Some(held.fence()));
+        last = Some(held.fence());
+        until_held_at(&nodes, "a", 4).await;
+        assert!(calls(&nodes[1]) - before <= 2, "one more round is enough");
+        held.release().await.expect("given back");
+        until_held_at(&nodes, "a", 0).await;
+    }
+    // Rivals split the votes of the others, and do not turn to that one for it.
+    let rivals = [&locks, &other].map(|locks| {
+        let locks = locks.clone();
+        tokio::spawn(async move {
+            let mut fences = Vec::new();
+            for _ in 0..20 {
+                let held = locks.lock("b").ttl(LONG).acquire().await.expect("granted");
+                fences.push(held.fence());
+                held.release().await.expect("given back");
+            }
+            fences
+        })
+    });
+    for rival in rivals {
+        let fences = rival.await.expect("no panic");
+        assert!(fences.into_iter().all(is_of_now), "by the wrong clock");
+    }
+    for node in &nodes[1..] {
+        let left: i64 = node.cli(&["pttl", "leaseward:b:lock:b"]).parse().expect("a number");
+        assert!(left < HOUR_MS, "remembered for {left} ms");
     }
 }
 

@@ -10,6 +10,15 @@ use std::time::Duration;
 /// also how far behind the nodes a client's clock may be before it is told theirs.
 pub const ALLOWANCE: Duration = Duration::from_secs(10 * 60);
 
+/// How far ahead of other nodes one may be and still be followed: twice the allowance, because what a node refuses is between
+/// that and a little more than its clock. One that is further ahead has a wrong clock, or had: it is out-voted.
+const FAR: Duration = Duration::from_secs(2 * ALLOWANCE.as_secs());
+
+/// Whether a node that refuses ballots up to here, or has this clock, is far ahead of another.
+pub fn is_far(ahead_us: u64, other_us: u64) -> bool {
+    ahead_us.saturating_sub(other_us) > micros(FAR)
+}
+
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

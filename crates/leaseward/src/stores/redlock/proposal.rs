@@ -2,6 +2,8 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
+use smallvec::SmallVec;
+
 use super::{ballot, client::Client, quorum::Ballot};
 use crate::store::Ask;
 
@@ -9,18 +11,21 @@ use crate::store::Ask;
 pub(super) struct Reading {
     clock_us: u64,
     ahead_us: Option<i64>,
-    /// The highest floor of the nodes: with a ballot above it none refuses for that.
+    /// The highest floor of the nodes, but for those that are far ahead: with a ballot above it none refuses for that.
     floor: u64,
 }
 
 impl Client {
     pub(super) fn reading(&self) -> Reading {
-        let voters = self.members.iter().filter_map(|member| member.voter(&self.config).ok());
-        Reading {
-            clock_us: self.clock.wall_us(),
-            ahead_us: self.nodes_ahead_us(),
-            floor: voters.map(|voter| voter.floor_us).max().unwrap_or(0),
-        }
+        let (clock_us, ahead_us) = (self.clock.wall_us(), self.nodes_ahead_us());
+        let at = |ahead_us: Option<i64>| clock_us.saturating_add_signed(ahead_us.unwrap_or(0));
+        let followed = self
+            .members
+            .iter()
+            .filter(|member| !ballot::is_far(at(member.ahead_us()), at(ahead_us)));
+        let voters = followed.filter_map(|member| member.voter(&self.config).ok());
+        let floor = voters.map(|voter| voter.floor_us).max().unwrap_or(0);
+        Reading { clock_us, ahead_us, floor }
     }
 
     /// A ballot above a number, for the block that is asked for.
@@ -36,8 +41,11 @@ impl Client {
         Ballot { first, last: first + len - 1 }
     }
 
+    /// By how much the nodes' clock is ahead of ours: the one that most of them have.
     fn nodes_ahead_us(&self) -> Option<i64> {
-        self.members.iter().filter_map(|member| member.ahead_us()).max()
+        let mut told: SmallVec<[i64; 8]> =
+            self.members.iter().filter_map(|member| member.ahead_us()).collect();
+        self.quorum.clock_of_most(&mut told)
     }
 
     /// How far the newest fence is ahead of the clock.

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::ballot;
 use crate::{LostReason, store::Standing};
 
 /// One ballot a name.
@@ -107,6 +108,13 @@ impl Quorum {
         self.needed().min(self.nodes - self.needed() + 1)
     }
 
+    /// Of what nodes told of their clocks, the lowest that is not behind a majority's: by it, no majority refuses a ballot for
+    /// its age, and a minority does not move it, however wrong its clocks are.
+    pub fn clock_of_most(self, told: &mut [i64]) -> Option<i64> {
+        told.sort_unstable();
+        told.get(self.needed() - 1).or(told.last()).copied()
+    }
+
     /// Whether so many losses make a majority impossible.
     fn is_lost_with(self, lost: usize) -> bool {
         self.nodes - lost.min(self.nodes) < self.needed()
@@ -135,7 +143,18 @@ impl Quorum {
         if has_odd(votes) {
             return Some(Asked::Odd);
         }
+        if open > 0 && self.hangs_on_a_far_one(votes, open) {
+            return None;
+        }
         Some(self.refused(votes))
+    }
+
+    /// Whether a majority would have to follow a node that is far ahead, and would not if those that have yet to be heard
+    /// grant what the others do.
+    fn hangs_on_a_far_one(self, votes: &[Vote], open: usize) -> bool {
+        let (bars, needed) = (bars(votes), self.needed());
+        let hoped = (needed - 1).checked_sub(open).and_then(|at| bars.get(at));
+        matches!((bars.get(needed - 1), hoped), (Some(sure), Some(hoped)) if ballot::is_far(*sure, *hoped))
     }
 
     /// Why an ask that enough nodes answered has not been granted.
@@ -146,17 +165,6 @@ impl Quorum {
         }) {
             return Asked::Gone(reason);
         }
-        let granted = count(votes, |vote| matches!(vote, Vote::Granted(_)));
-        let low = votes.iter().filter_map(|vote| match vote {
-            Vote::Low(bar) => Some(*bar),
-            _ => None,
-        });
-        let free = granted + low.clone().count();
-        if let Some(highest) = low.max()
-            && free >= self.needed()
-        {
-            return Asked::Low(highest);
-        }
         let busy: Vec<_> = votes
             .iter()
             .filter_map(|vote| match vote {
@@ -164,11 +172,18 @@ impl Quorum {
                 _ => None,
             })
             .collect();
+        let bars = bars(votes);
+        if let Some(above) = self.above(&bars, busy.is_empty())
+            && votes.iter().any(|vote| matches!(vote, Vote::Low(_)))
+        {
+            return Asked::Low(above);
+        }
+        let granted = count(votes, |vote| matches!(vote, Vote::Granted(_)));
         let held_by = |whose: &String| busy.iter().filter(|(_, other)| *other == whose).count();
         let strongest = busy.iter().max_by_key(|(_, whose)| held_by(whose));
         let Some((standing, whose)) = strongest else { return Asked::Split(1) };
         // Nodes that did not vote may be the rest of its majority.
-        let silent = self.nodes - free - busy.len();
+        let silent = self.nodes - bars.len() - busy.len();
         if held_by(whose) + silent >= self.needed() {
             return Asked::Busy((*standing).clone());
         }
@@ -176,6 +191,17 @@ impl Quorum {
         rivals.sort_unstable();
         rivals.dedup();
         Asked::Split(rivals.len() + usize::from(granted > 0))
+    }
+
+    /// Above what a majority of nodes would grant, with the others that are not far ahead of it; of these one is followed
+    /// only if there is no other way, because whoever follows it has all nodes remember ballots until their clocks are there.
+    fn above(self, bars: &[u64], is_all: bool) -> Option<u64> {
+        let (least, enough) = (bars.first()?, bars.get(self.needed() - 1)?);
+        if !is_all && ballot::is_far(*enough, *least) {
+            // Whoever is busy may be free soon.
+            return None;
+        }
+        bars.iter().filter(|bar| !ballot::is_far(**bar, *enough)).max().copied()
     }
 
     fn most_granted<'a>(self, votes: &'a [Vote]) -> Option<(&'a Ballots, usize)> {
@@ -233,6 +259,18 @@ impl Quorum {
     }
 }
 
+/// Up to where nodes that are free for an ask refuse ballots, once its attempts are taken back; the lowest first.
+fn bars(votes: &[Vote]) -> SmallVec<[u64; 8]> {
+    let bar = |vote: &Vote| match vote {
+        Vote::Low(bar) => Some(*bar),
+        Vote::Granted(ballots) => ballots.iter().map(|ballot| ballot.last).max(),
+        _ => None,
+    };
+    let mut bars: SmallVec<[u64; 8]> = votes.iter().filter_map(bar).collect();
+    bars.sort_unstable();
+    bars
+}
+
 fn has_odd(votes: &[Vote]) -> bool {
     votes.iter().any(|vote| matches!(vote, Vote::Odd))
 }
@@ -252,5 +290,7 @@ fn reason(votes: &[Vote]) -> LostReason {
         .unwrap_or(LostReason::Expired)
 }
 
+#[cfg(test)]
+mod far;
 #[cfg(test)]
 mod tests;
