@@ -9,13 +9,16 @@ pub struct ClientBounds {
     pub offset_us: i64,
     /// Whether it has heard the nodes' clocks.
     pub knows_clocks: bool,
+    /// Whether it proposes above the floors of nodes that lost their memory, rather than be refused by them.
+    pub knows_floors: bool,
     /// How many fences it asks for at once.
     pub block: u64,
     /// How many leases it takes, each with a token of its own.
     pub acquisitions: u8,
     /// How often it asks for one of them.
     pub asks: u8,
-    /// How often it renews one.
+    /// How often it renews one. Where leases end at any time, how often it is put to all nodes, which is what may come of
+    /// a renewal.
     pub renewals: u8,
     /// How often it asks again for what it holds, without hearing what is answered.
     pub repeats: u8,
@@ -26,6 +29,7 @@ impl Default for ClientBounds {
         Self {
             offset_us: 0,
             knows_clocks: false,
+            knows_floors: true,
             block: 1,
             acquisitions: 1,
             asks: 2,
@@ -90,8 +94,17 @@ pub struct Bounds {
     pub cuts: u8,
     /// How often nodes restart without their memory.
     pub restarts: u8,
+    /// Whether such a node finds a snapshot rather than nothing: what it remembers of before all this.
+    pub snapshots: bool,
     /// Whether clients wait for what comes of a release before they begin anew.
     pub hears_releases: bool,
+}
+
+impl Bounds {
+    /// The end of the block that all nodes remember in the beginning: too young to be forgotten soon.
+    pub(crate) fn earlier(&self) -> Option<u64> {
+        self.snapshots.then(|| clock_us(0) + 1)
+    }
 }
 
 /// A tick, in microseconds: as long as a node remembers a ballot that its clock has passed, so that one tick is enough to

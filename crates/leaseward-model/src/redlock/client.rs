@@ -21,7 +21,7 @@ impl World {
     fn propose(&self, state: &mut State, at: usize, above: u64) -> Block {
         let bounds = &self.bounds.clients[at];
         let floors = state.columns.iter().filter_map(|column| self.right(state, column.begun));
-        let above = floors.max().unwrap_or(0).max(above);
+        let above = floors.filter(|_| bounds.knows_floors).max().unwrap_or(0).max(above);
         let clock = clock_us(state.now).saturating_add_signed(bounds.offset_us);
         let nodes_ahead = bounds.knows_clocks.then_some(-bounds.offset_us);
         // Between two attempts of a client its clock goes on, if only by a microsecond.
@@ -73,6 +73,19 @@ impl World {
         state.clients[at].renewals -= 1;
         self.hold_and(state, at, Doing::Renewing(state.now));
         self.round(state, at, &Operation::Renew);
+    }
+
+    /// Puts a lease to all nodes. Its holder puts it only to those that were free when a majority renewed it; more is put
+    /// here, so as not to ask who that is where leases end at any time.
+    pub(crate) fn put(&self, state: &mut State, at: usize) {
+        let token = state.clients[at].token;
+        let Some(block) = state.block_of(token) else { return };
+        state.clients[at].renewals -= 1;
+        let operation = Operation::Heal(block);
+        for column in &mut state.columns {
+            let request = Request { token, operation: operation.clone(), is_awaited: false };
+            self.send(&mut column.wires[at], request);
+        }
     }
 
     /// The token is dead from here on.

@@ -5,7 +5,7 @@
 //! - requests and answers are delayed for any time, or lost. A client's requests reach a node in the order in which they
 //!   were sent, over one connection; when it breaks, what was under way is lost ([`Network::Connections`]). Or else they
 //!   overtake each other and arrive twice ([`Network::Wild`]), as is enough for the order of fences;
-//! - nodes restart, with their memory (which is a broken connection) or without it;
+//! - nodes restart, with their memory (which is a broken connection), without it, or with an older one;
 //! - leases end by time ([`Lease::Ticks`]), or at any moment ([`Lease::AnyTime`]), as when clocks are stepped or keys are
 //!   deleted by hand;
 //! - an attempt that failed is taken back; its token asks again under a larger ballot, or gives up. Holders renew, ask once

@@ -80,11 +80,12 @@ impl Column {
         }
     }
 
-    /// Takes a lease under whatever ballot, and forgets none of its own for that.
+    /// Takes a lease under whatever ballot, and grants none for that which it refused before.
     fn heal(&mut self, token: Token, block: Block, with: Circumstances) {
         if self.lock.is_none() {
-            let last = block.last.max(self.record.unwrap_or(0));
-            let block = Block { first: block.first, last };
+            // What is put there comes without a floor.
+            let bar = with.rules.bar(self.record, with.now, 0);
+            let block = Block { first: block.first, last: with.rules.healed(block, bar) };
             self.lock = Some(Lock { token, block, until: with.now.saturating_add(with.ttl) });
             self.record = Some(with.rules.recorded(block));
         }

@@ -32,6 +32,11 @@ pub enum Without {
     Wait,
     /// Grants count by ballot: here by token.
     ByBallot,
+    /// A lease that is put where it was not never lowers what the node refuses: here it does.
+    Highest,
+    /// A node that lost its memory refuses what it may have granted before, also if it found an old snapshot: here it
+    /// trusts that.
+    OldSnapshot,
     /// More than half of the nodes must agree: here one fewer.
     Majority,
     /// A lease counts from the first sending: here from the last answer.
@@ -63,7 +68,8 @@ impl Rules {
     /// Up to where a node refuses ballots.
     pub(crate) fn bar(self, record: Option<u64>, now: u8, floor: u64) -> u64 {
         let clock = if self.lacks(Without::ClockFloor) { 0 } else { clock_us(now) };
-        ballot::bar(record, clock, floor)
+        let trusts = self.lacks(Without::OldSnapshot) && record.is_some();
+        ballot::bar(record, clock, if trusts { 0 } else { floor })
     }
 
     pub(crate) fn may_grant(self, first: u64, bar: u64) -> bool {
@@ -75,6 +81,11 @@ impl Rules {
         if self.lacks(Without::EndOfBlock) { block.first } else { block.last }
     }
 
+    /// The end of a lease that is put where ballots up to a bar are refused.
+    pub(crate) fn healed(self, block: Block, bar: u64) -> u64 {
+        if self.lacks(Without::Highest) { block.last } else { block.last.max(bar) }
+    }
+
     /// Whether the record goes with the lock.
     pub(crate) fn forgets_with_lock(self) -> bool {
         self.lacks(Without::Memory)
@@ -82,7 +93,10 @@ impl Rules {
 
     /// Whether a node may come to grant what it refused before.
     pub(crate) fn lowers_bars(self) -> bool {
-        matches!(self.without, Some(Without::Memory | Without::ClockFloor))
+        matches!(
+            self.without,
+            Some(Without::Memory | Without::ClockFloor | Without::Highest | Without::OldSnapshot)
+        )
     }
 
     /// Whether a node may vote, and its floor.

@@ -215,6 +215,11 @@ pub struct State {
 }
 
 impl State {
+    /// The fences that a token got.
+    pub(crate) fn block_of(&self, token: Token) -> Option<Block> {
+        self.complete.iter().find(|(_, whose)| *whose == token).map(|(block, _)| *block)
+    }
+
     /// Whether a client may believe that it holds.
     pub fn holds(&self, client: usize) -> bool {
         matches!(self.clients[client].phase, Phase::Holding { until, .. } if self.now < until)

@@ -37,6 +37,8 @@ pub enum Action {
     Renew(usize),
     /// A holder asks for what it holds.
     Repeat(usize),
+    /// A holder puts its lease to all nodes.
+    Put(usize),
     /// A request, by its place in the line, is carried out.
     Deliver {
         /// At which node.
@@ -107,6 +109,10 @@ impl World {
 
     fn of_client(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
         let client = &state.clients[at];
+        if self.ends_at_any_time() && client.renewals > 0 && state.block_of(client.token).is_some()
+        {
+            actions.push(Action::Put(at));
+        }
         match client.phase {
             Phase::Idle if client.acquisitions > 0 => actions.push(Action::Begin(at)),
             Phase::Idle => {}
@@ -211,7 +217,8 @@ impl World {
     fn restart(&self, state: &mut State, node: usize) {
         state.restarts -= 1;
         let column = &mut state.columns[node];
-        (column.lock, column.record, column.begun) = (None, None, Some(state.now));
+        (column.lock, column.record) = (None, self.bounds.earlier());
+        column.begun = Some(state.now);
         for wire in &mut column.wires {
             wire.requests.clear();
         }
@@ -229,6 +236,7 @@ impl World {
             Action::Stop(at) => state.clients[at].phase = Phase::Idle,
             Action::Renew(at) => self.renew(state, at),
             Action::Repeat(at) => self.ask_again(state, at),
+            Action::Put(at) => self.put(state, at),
             Action::Deliver { node, client, place, fate } => {
                 self.deliver(state, node, client, place, fate);
             }
@@ -261,7 +269,7 @@ impl Model for World {
             repeats: 0,
         };
         let wires = smallvec![Wire::default(); bounds.clients.len()];
-        let column = Column { lock: None, record: None, begun: None, wires };
+        let column = Column { lock: None, record: bounds.earlier(), begun: None, wires };
         vec![State {
             now: 0,
             columns: smallvec![column; bounds.nodes],

@@ -25,6 +25,7 @@ pub(crate) fn fences() -> Bounds {
         in_flight: 2,
         cuts: 0,
         restarts: 0,
+        snapshots: false,
         hears_releases: false,
     }
 }
@@ -52,6 +53,30 @@ pub(crate) fn fences_lost() -> Bounds {
     let ahead = ClientBounds { offset_us: skew_us, ..one_ask() };
     let behind = ClientBounds { offset_us: skew_us - ALLOWANCE_US, ..one_ask() };
     Bounds { clients: vec![ahead, behind], ticks: 1, restarts: 1, ..fences() }
+}
+
+/// The same with the last client's clock a little further behind, so that a ballot which should have been refused is below
+/// the others, and none of them.
+pub(crate) fn further_behind(mut bounds: Bounds) -> Bounds {
+    if let Some(last) = bounds.clients.last_mut() {
+        last.offset_us -= 10;
+    }
+    bounds
+}
+
+/// A lease is put where it was not, perhaps long after it ended; then its client takes another.
+pub(crate) fn fences_put_back() -> Bounds {
+    let puts = ClientBounds { acquisitions: 2, renewals: 1, ..one_ask() };
+    Bounds { clients: vec![puts, rival()], in_flight: 1, ..fences() }
+}
+
+/// A node finds a snapshot that is older than its last votes, and clients do not know about it.
+pub(crate) fn fences_of_an_old_snapshot() -> Bounds {
+    let mut bounds = Bounds { snapshots: true, ..fences_lost() };
+    for client in &mut bounds.clients {
+        client.knows_floors = false;
+    }
+    bounds
 }
 
 /// One whose ballots are above what a client with the right clock proposes, and proposes again.

@@ -22,6 +22,12 @@ fn fences_are_unique_and_in_order() {
 fn fences_outlive_what_nodes_remember() {
     all("fences, forgotten", fences_forgotten());
     all("fences, a node loses its memory", fences_lost());
+    all("fences, a node finds an old snapshot", fences_of_an_old_snapshot());
+}
+
+#[test]
+fn fences_outlive_leases_that_are_put_back() {
+    all("fences, a lease is put back", fences_put_back());
 }
 
 #[test]

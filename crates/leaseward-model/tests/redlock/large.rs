@@ -34,6 +34,15 @@ fn fences_with_more_of_everything() {
 
 #[test]
 #[ignore = "takes minutes: part of `cargo xtask test --full`"]
+fn fences_of_leases_that_are_put_back() {
+    all(
+        "fences, a lease is put back, more under way",
+        Bounds { in_flight: 2, ..fences_put_back() },
+    );
+}
+
+#[test]
+#[ignore = "takes minutes: part of `cargo xtask test --full`"]
 fn holders_over_connections_that_break() {
     all(
         "holders that ask twice, a connection breaks",

@@ -5,6 +5,7 @@ use leaseward_model::redlock::Without;
 use crate::{bounds::*, explore::violates};
 
 const TWICE: &str = "no fence is given twice";
+const ORDER: &str = "a later acquisition has the larger fence";
 const EXCLUSION: &str = "one holder at a time";
 
 #[test]
@@ -20,16 +21,29 @@ fn the_end_of_the_block_is_recorded() {
 #[test]
 fn the_record_outlives_the_lock() {
     violates(Without::Memory, TWICE, fences());
+    violates(Without::Memory, ORDER, further_behind(fences()));
 }
 
 #[test]
 fn a_node_without_a_record_refuses_what_is_old() {
     violates(Without::ClockFloor, TWICE, fences_forgotten());
+    violates(Without::ClockFloor, ORDER, further_behind(fences_forgotten()));
 }
 
 #[test]
 fn a_node_that_lost_its_memory_refuses_what_it_may_have_granted() {
     violates(Without::Floor, TWICE, fences_lost());
+    violates(Without::Floor, ORDER, further_behind(fences_lost()));
+}
+
+#[test]
+fn a_node_that_lost_its_memory_does_not_trust_an_old_snapshot() {
+    violates(Without::OldSnapshot, TWICE, fences_of_an_old_snapshot());
+}
+
+#[test]
+fn a_lease_that_is_put_back_lowers_nothing() {
+    violates(Without::Highest, ORDER, fences_put_back());
 }
 
 #[test]
@@ -46,6 +60,7 @@ fn grants_count_by_ballot() {
 fn a_majority_must_agree() {
     violates(Without::Majority, EXCLUSION, holders());
     violates(Without::Majority, TWICE, fences());
+    violates(Without::Majority, ORDER, further_behind(fences()));
 }
 
 #[test]
