@@ -143,10 +143,17 @@ impl Quorum {
         if has_odd(votes) {
             return Some(Asked::Odd);
         }
-        if open > 0 && self.hangs_on_a_far_one(votes, open) {
+        if open > 0 && (self.may_be_free(votes, open) || self.hangs_on_a_far_one(votes, open)) {
             return None;
         }
         Some(self.refused(votes))
+    }
+
+    /// Whether it takes those that have yet to be heard to know that no majority is free: a few that lag behind still have
+    /// the lease that the others have given back.
+    fn may_be_free(self, votes: &[Vote], open: usize) -> bool {
+        let free = bars(votes).len();
+        free < self.needed() && free + open >= self.needed()
     }
 
     /// Whether a majority would have to follow a node that is far ahead, and would not if those that have yet to be heard

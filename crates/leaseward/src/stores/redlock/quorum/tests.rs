@@ -95,6 +95,8 @@ fn what_is_decided_early_is_decided_for_good() {
                 let Some(early) = quorum.asked(&votes[..heard]) else { continue };
                 assert_eq!(granted(&early), granted(&last), "after {heard} of {votes:?}");
                 assert!(!matches!(early, Asked::TooFew), "others may be heard yet: {votes:?}");
+                let is_premature = matches!((&early, &last), (Asked::Busy(_), Asked::Low(_)));
+                assert!(!is_premature, "most are free: {votes:?}");
                 if let (Asked::Low(early), Asked::Low(last)) = (&early, &last) {
                     assert!(early <= last, "after {heard} of {votes:?}");
                 }
