@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseward::{
-    ErrorKind, Locks, Name,
+    ErrorKind, Locks, Name, Release,
     store::{Push, Reply},
 };
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!(an_old_push_starts_nobody, Need::Queue).timed(),
     case!(a_handed_over_lease_lasts_its_whole_ttl, Need::Queue).timed(),
     case!(a_late_answer_does_not_keep_it_short, Need::Queue).timed(),
+    case!(an_answer_that_takes_its_time_is_heard).timed(),
     case!(retries_end).timed(),
     case!(retries_succeed).timed(),
 ];
@@ -263,4 +264,15 @@ async fn retries_succeed(fixture: &Fixture) {
     let held = take(&one.lock("x").ttl(SHORT).no_renewal()).await;
     let lock = other.lock("x").retry(RETRY.0, RETRY.1, u32::MAX);
     assert!(lock.acquire().await.expect("in the end").fence() > held.fence());
+}
+
+/// Longer than a caller is left alone with what it has sent.
+async fn an_answer_that_takes_its_time_is_heard(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    for kind in [Kind::Ask, Kind::Renew, Kind::Release] {
+        line.next(kind, [Fate::Delay(SHORT)]);
+    }
+    let guard = locks.lock("x").ttl(LONG).acquire().await.expect("granted");
+    guard.renew().await.expect("renewed");
+    assert_eq!(guard.release().await.expect("answered"), Release::Released);
 }

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use super::{
@@ -33,7 +33,7 @@ enum Stage {
 impl Drive {
     /// Follows a batch that was sent already.
     pub(super) fn of_flight(engine: Arc<Engine>, which: Which, seat: Seat, flight: Flight) -> Self {
-        engine.lane(which).put_down(seat, Some(flight));
+        engine.lane(which).put_down(seat, Some(flight), Waker::noop().clone());
         Self { engine, which, stage: Stage::Fly(seat) }
     }
 
@@ -42,8 +42,8 @@ impl Drive {
     }
 
     /// Not polled until it is woken: what stands in the lane is minded by the keeper meanwhile.
-    fn put_down(&self, seat: Seat, flight: Option<Flight>) -> Poll<()> {
-        self.lane().put_down(seat, flight);
+    fn put_down(&self, seat: Seat, flight: Option<Flight>, cx: &Context<'_>) -> Poll<()> {
+        self.lane().put_down(seat, flight, cx.waker().clone());
         self.engine.mind_callers();
         Poll::Pending
     }
@@ -68,7 +68,7 @@ impl Future for Drive {
                 // Back of the run queue: everybody else who is ready comes first.
                 let mut aside = std::pin::pin!(tokio::task::yield_now());
                 if aside.as_mut().poll(cx).is_pending() {
-                    return this.put_down(seat, None);
+                    return this.put_down(seat, None, cx);
                 }
                 (seat, this.gather(seat))
             }
@@ -79,7 +79,7 @@ impl Future for Drive {
         let Some(flying) = &mut flight else { return Poll::Ready(()) };
         this.stage = Stage::Fly(seat);
         if flying.poll_land(&this.engine, cx).is_pending() {
-            return this.put_down(seat, flight);
+            return this.put_down(seat, flight, cx);
         }
         this.stage = Stage::Done;
         if this.lane().leave_seat(seat) {
@@ -224,8 +224,9 @@ impl Engine {
         for which in [Which::Asks, Which::Renewals] {
             let (left, more) = self.lane(which).left_standing();
             is_more |= more;
-            for flight in left {
+            for (flight, caller) in left {
                 self.spawn_pump(which, flight);
+                caller.wake();
             }
         }
         is_more

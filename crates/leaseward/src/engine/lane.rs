@@ -7,7 +7,7 @@
 //! leaves it to a task at once. One that stays, but is not polled, cannot: so what it drives stands here while it is not
 //! being polled, where the keeper finds it and gives it to a task.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, task::Waker};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -72,8 +72,8 @@ struct Caller {
 enum Stands {
     /// The caller is being polled, and has it.
     WithCaller,
-    /// It has yet to gather, or is in flight. Whether the keeper has seen it stand here.
-    Here { flight: Option<Flight>, was_seen: bool },
+    /// It has yet to gather, or is in flight. Whether the keeper has seen it stand here, and whom to tell that a task has it.
+    Here { flight: Option<Flight>, was_seen: bool, caller: Waker },
 }
 
 impl Gathered {
@@ -169,10 +169,10 @@ impl Lane {
     }
 
     /// A caller that is not being polled any more leaves here what it drives.
-    pub(super) fn put_down(&self, seat: Seat, flight: Option<Flight>) {
+    pub(super) fn put_down(&self, seat: Seat, flight: Option<Flight>, caller: Waker) {
         let mut gathered = self.gathered.lock();
         if let Some(at) = gathered.at(seat) {
-            gathered.callers[at].stands = Stands::Here { flight, was_seen: false };
+            gathered.callers[at].stands = Stands::Here { flight, was_seen: false, caller };
         }
     }
 
@@ -216,13 +216,14 @@ impl Lane {
         !gathered.jobs.is_empty()
     }
 
-    /// What callers have left standing since this was last asked, for tasks; and whether something else stands here.
-    pub(super) fn left_standing(&self) -> (Vec<Option<Flight>>, bool) {
+    /// What callers have left standing since this was last asked, for tasks; and whether something else stands here. Each
+    /// caller is to be woken: it waits for what it drives, and does so no longer.
+    pub(super) fn left_standing(&self) -> (Vec<(Option<Flight>, Waker)>, bool) {
         let mut gathered = self.gathered.lock();
         let (mut left, mut is_more) = (Vec::new(), false);
         gathered.callers.retain_mut(|caller| match &mut caller.stands {
-            Stands::Here { flight, was_seen: true } => {
-                left.push(flight.take());
+            Stands::Here { flight, was_seen: true, caller } => {
+                left.push((flight.take(), caller.clone()));
                 false
             }
             Stands::Here { was_seen, .. } => {
