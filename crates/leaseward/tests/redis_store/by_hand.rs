@@ -4,24 +4,17 @@ use std::time::Duration;
 
 use leaseward::{
     Mode,
-    store::{Ask, Break, HeldView, IfBusy, Operation, Query, Release, Reply, Store},
+    store::{Ask, Break, HeldView, IfBusy, Operation, Query, Reply, Store},
 };
 use leaseward_testkit::{RedisServer, Skew};
 
 use crate::{
-    help::{LONG, ask, granted, keys, one, open, queueing, releasing, renewing, taking},
+    help::{
+        LONG, ask, granted, keys, one, open, queueing, reading, releasing, renewing,
+        something_unusual, taking,
+    },
     names::{name, token},
 };
-
-fn reading(what: &str, who: u128) -> Operation {
-    Operation::Ask(Ask { mode: Mode::Shared, ..ask(what, who, IfBusy::Queue, LONG) })
-}
-
-/// Nobody has it: beside it a batch goes to the script that does everything.
-fn something_unusual() -> Operation {
-    let keep = Duration::from_secs(1);
-    Operation::Release(Release { name: name("z"), token: token(99), keep })
-}
 
 async fn holders(store: &dyn Store, what: &str) -> Vec<HeldView> {
     let views = store.inspect(Query::Name(name(what))).await.expect("it answers");

@@ -9,8 +9,8 @@ use std::{
 };
 
 use leaseward::{
-    Attempt, Guard, Lock,
-    store::{IfBusy, Operation, Push, Release, Renew, Store},
+    Attempt, Guard, Lock, Mode,
+    store::{Ask, IfBusy, Operation, Push, Release, Renew, Store},
 };
 use leaseward_testkit::RedisServer;
 
@@ -51,6 +51,16 @@ pub(crate) fn taking(what: &str, who: u128) -> Operation {
 
 pub(crate) fn queueing(what: &str, who: u128) -> Operation {
     Operation::Ask(ask(what, who, IfBusy::Queue, LONG))
+}
+
+pub(crate) fn reading(what: &str, who: u128) -> Operation {
+    Operation::Ask(Ask { mode: Mode::Shared, ..ask(what, who, IfBusy::Queue, LONG) })
+}
+
+/// Nobody has it: beside it a batch goes to the script that does everything.
+pub(crate) fn something_unusual() -> Operation {
+    let keep = Duration::from_secs(1);
+    Operation::Release(Release { name: name("z"), token: token(99), keep })
 }
 
 pub(crate) fn renewing(what: &str, who: u128) -> Operation {

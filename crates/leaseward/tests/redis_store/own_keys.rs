@@ -1,27 +1,18 @@
 //! Keys of ours that a lock might have, and a fence counter that is none.
 
-use std::time::Duration;
-
 use leaseward::{
-    Error, ErrorKind, Mode,
-    store::{Ask, Break, IfBusy, Operation, Query, Release, Reply},
+    Error, ErrorKind,
+    store::{Ask, Break, IfBusy, Operation, Query, Reply},
 };
 use leaseward_testkit::RedisServer;
 
 use crate::{
-    help::{LONG, ask, granted, keys, one, open, queueing, releasing, renewing, taking},
+    help::{
+        LONG, ask, granted, keys, one, open, queueing, reading, releasing, renewing,
+        something_unusual, taking,
+    },
     names::{name, token},
 };
-
-fn reading(what: &str, who: u128) -> Operation {
-    Operation::Ask(Ask { mode: Mode::Shared, ..ask(what, who, IfBusy::Queue, LONG) })
-}
-
-/// Nobody has it: beside it a batch goes to the script that does everything.
-fn something_unusual() -> Operation {
-    let keep = Duration::from_secs(1);
-    Operation::Release(Release { name: name("z"), token: token(99), keep })
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lock_has_a_key_of_ours() {
