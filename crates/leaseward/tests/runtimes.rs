@@ -71,10 +71,10 @@ fn what_is_held_is_lost_with_the_runtime_that_minds_it() {
 }
 
 /// Timers belong to runtimes: what is under way must not hang on those of a caller that goes.
-#[cfg(feature = "redis")]
+#[cfg(feature = "postgres")]
 #[test]
 fn a_callers_runtime_may_end_while_the_store_is_asked() {
-    let server = leaseward_testkit::RedisServer::start();
+    let server = leaseward_testkit::Postgres::start();
     let minds = runtime(2);
     let url = format!("{}?timeout=60s", server.url());
     let locks = minds.block_on(leaseward::connect(&url)).expect("opened");
