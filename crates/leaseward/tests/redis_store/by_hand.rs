@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leaseward::{
-    Mode,
+    ErrorKind, Mode,
     store::{Ask, Break, HeldView, IfBusy, Operation, Query, Reply, Store},
 };
 use leaseward_testkit::{RedisServer, Skew};
@@ -109,6 +109,35 @@ async fn what_is_known_of_strangers_ends_by_itself() {
     assert_eq!(keys(&server), ["leaseward:fence", "leaseward:p:lock:a", "leaseward:q:lock:a"]);
     skew.set_ms(3_600_000);
     assert_eq!(keys(&server), ["leaseward:fence"], "nobody looked");
+}
+
+/// A moment in which the name is left free for them ends, wherever the clock has gone since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_moment_left_free_does_not_last_as_long_as_a_clock_was_set_back() {
+    let skew = Skew::new();
+    let server = RedisServer::builder().skew(&skew).start();
+    let store = open(&server.url()).await;
+    server.cli(&["set", "lock:a", "stranger", "px", "3600000"]);
+    queued(&*store, queueing("a", 1)).await;
+    server.cli(&["del", "lock:a"]);
+    granted(one(&*store, queueing("a", 1)).await);
+    queued(&*store, queueing("a", 2)).await;
+    skew.set_ms(1_000);
+    released(&*store, "a", 1, true).await;
+    assert_eq!(server.cli(&["exists", "lock:a"]), "0", "it is left free");
+    skew.set_ms(-3_600_000);
+    granted(one(&*store, queueing("a", 2)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_not_kept_for_ever_where_notes_cannot_be() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    server.cli(&["set", "lock:a", "stranger", "px", "3600000"]);
+    server.cli(&["sadd", "leaseward:p:lock:a", "x"]);
+    let error = one(&*store, queueing("a", 1)).await.expect_err("it cannot be noted");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(keys(&server), ["leaseward:p:lock:a", "lock:a"], "refused is refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,7 +68,7 @@ impl Keys {
     pub(super) fn name_of_any(&self, key: &[u8]) -> Option<Name> {
         let side = key.strip_prefix(SIDE.as_bytes()).and_then(|rest| {
             let rest = match rest.strip_prefix(b"{") {
-                Some(tagged) => &tagged[tagged.iter().position(|b| *b == b'}')? + 2..],
+                Some(tagged) => tagged.get(tagged.iter().position(|b| *b == b'}')? + 2..)?,
                 None => rest,
             };
             rest.strip_prefix(b"h:").or_else(|| rest.strip_prefix(b"q:"))
@@ -179,6 +179,14 @@ mod tests {
             assert_eq!(slot_of(key.as_bytes()).0, slot, "{key}");
         }
         assert_ne!(slot_of(b"{}foo").0, 12_182, "an empty tag is no tag");
+    }
+
+    #[test]
+    fn what_looks_like_a_side_key_and_is_none_is_somebodys_name() {
+        let keys = Keys::new("lease".into(), true);
+        let name = |key: &str| keys.name_of_any(key.as_bytes());
+        assert_eq!(name("leaseward:{5}"), Name::new("ward:{5}").ok());
+        assert_eq!(name("leaseward:{5}:h:leasea"), Name::new("a").ok());
     }
 
     #[test]

@@ -271,18 +271,20 @@ local function library(turn)
     if place then
       call('PEXPIRE', room.q, @QUEUE_MS)
       call('LSET', room.q, at + 1, record)
-    else
+    end
+    -- Before a new place: somebody may have put something else there, and a place without expiry would stay.
+    if room.foreign then
+      call('HSET', room.p, '!f', text(now))
+    elseif room.open then
+      note_open(room)
+    end
+    if not place then
       call('RPUSH', room.q, ask.token, record)
     end
     local hold = room.holds[1]
     if hold and hold.is_plain then
       call('SETRANGE', room.h, 0, 'd')
       hold.is_plain = false
-    end
-    if room.foreign then
-      call('HSET', room.p, '!f', text(now))
-    elseif room.open then
-      note_open(room)
     end
     call('PEXPIRE', room.q, @QUEUE_MS)
     call('PEXPIRE', room.p, @QUEUE_MS)
@@ -323,7 +325,8 @@ local function library(turn)
     end
     if #room.holds == 0 then
       local seen = strangers(room)
-      if seen and seen.open > now then
+      -- No moment is that long: the clock was set back, and this one would not end.
+      if seen and seen.open > now and seen.open <= now + OPEN_MAX_US then
         room.open = seen.open
         return
       end
