@@ -62,12 +62,19 @@ struct Inner {
     message: String,
     hint: Option<String>,
     source: Option<Box<dyn error::Error + Send + Sync>>,
+    is_partial: bool,
 }
 
 impl Error {
     /// An error of a kind; the message is lower case without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), hint: None, source: None }))
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            hint: None,
+            source: None,
+            is_partial: false,
+        }))
     }
 
     /// Adds what the reader can do about it.
@@ -82,6 +89,19 @@ impl Error {
     pub fn caused_by(mut self, source: impl Into<Box<dyn error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
+    }
+
+    /// Only part of the store fails: names elsewhere may well be served. However often it happens, the store goes on being
+    /// asked.
+    #[must_use]
+    pub fn partial(mut self) -> Self {
+        self.0.is_partial = true;
+        self
+    }
+
+    /// Whether only part of the store fails.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.0.is_partial
     }
 
     /// What sort of failure this is.
@@ -107,6 +127,7 @@ impl Error {
             message: self.0.message.clone(),
             hint: self.0.hint.clone(),
             source: None,
+            is_partial: self.0.is_partial,
         }))
     }
 }

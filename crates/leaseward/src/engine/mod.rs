@@ -165,9 +165,11 @@ impl Engine {
 
     /// Takes note of how the store fares.
     fn note_health(&self, failure: Option<&Error>) {
-        // A refusal is an answer too: a probe that gets one must close the breaker, or nothing ever does.
+        // A refusal is an answer too: a probe that gets one must close the breaker, or nothing ever does. The same of a part
+        // that fails: who asks for other names is not to suffer from it.
         let trouble = |error: &&Error| {
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+                && !error.is_partial()
         };
         let Some(error) = failure.filter(trouble) else {
             if self.is_troubled.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(30);
 
-fn url(cluster: &Cluster) -> String {
+pub(crate) fn url(cluster: &Cluster) -> String {
     format!("redis+cluster://{}", cluster.addresses().join(","))
 }
 
@@ -72,7 +72,7 @@ async fn a_grant_that_no_replica_has_is_given_twice() {
 }
 
 /// The node that has the name `a`, and a name of another node.
-fn apart(cluster: &Cluster) -> (&RedisServer, String) {
+pub(crate) fn apart(cluster: &Cluster) -> (&RedisServer, String) {
     let away = cluster.primary_of("lock:a");
     let elsewhere = (0..)
         .map(|number| format!("n{number}"))
@@ -238,30 +238,5 @@ async fn replicas_are_enough_to_find_the_cluster() {
     let locks = connect(&format!("redis+cluster://{}", replicas.join(","))).await;
     for name in ["a", "b", "c", "d"] {
         take(locks.lock(name).ttl(TTL)).await.release().await.expect("given back");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_left_is_not_asked_where_the_others_are() {
-    let cluster = Cluster::start_without_replicas();
-    let left = cluster.primary_of("lock:a");
-    let to = cluster.addresses().into_iter().find(|node| *node != left.address());
-    let to = to.expect("there are three nodes");
-    // Several, because each asks its nodes in an order of its own.
-    let mut clients = Vec::new();
-    for _ in 0..24 {
-        clients.push(connect(&url(&cluster)).await);
-    }
-    cluster.leave(&left.address(), &to);
-    for node in cluster.nodes().iter().filter(|node| node.address() != left.address()) {
-        node.cli(&["client", "kill", "type", "normal", "skipme", "yes"]);
-    }
-    for (at, locks) in clients.iter().enumerate() {
-        for name in ["a", "b", "c"].map(|name| format!("{name}{at}")) {
-            let held = until("its slot is found", PATIENCE, || async {
-                locks.lock(name.as_str()).ttl(TTL).wait(PATIENCE).acquire().await.ok()
-            });
-            held.await.release().await.expect("given back");
-        }
     }
 }

@@ -5,6 +5,7 @@
 #[path = "../support/basics.rs"]
 mod basics;
 mod by_hand;
+mod changing_cluster;
 mod chaos;
 mod cluster;
 #[path = "../support/compare.rs"]

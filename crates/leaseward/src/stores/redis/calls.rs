@@ -193,6 +193,10 @@ impl Client {
                     (node, asking, sends) = (self.servers().node_of(slot)?, false, 0);
                 }
                 Some(Reaction::Tell | Reaction::AskAgain) => return Err(why),
+                Some(Reaction::LookElsewhere) => {
+                    self.servers().lost();
+                    return Err(why);
+                }
                 // No answer at all, or one that says that this is not the node it was.
                 Some(Reaction::Reconnect) | None => {
                     at.broken(&link, why.duplicate());

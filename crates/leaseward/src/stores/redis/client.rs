@@ -121,6 +121,7 @@ impl Client {
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
         let mut answers = Unsorted::of(&batch);
         if let Some(strong) = &self.strong {
+            strong.tidy(self.servers());
             if let Some(line) = Line::of(&batch) {
                 return self.submit_strongly(strong, &batch, line).await;
             }
@@ -376,6 +377,9 @@ fn wire_up(me: &Weak<Client>, dialler: Dialler, handover: &'static str) -> Arc<W
         on_loss: learn_anew(me),
         on_return: Box::new(move || {
             if let Some(client) = returns.upgrade() {
+                if let (Some(strong), Some(servers)) = (&client.strong, client.servers.get()) {
+                    strong.tidy(servers);
+                }
                 client.wake_all();
             }
         }),

@@ -121,44 +121,35 @@ impl Cluster {
     }
 
     /// From a connected node if there is one, else from any that the URL names, whatever has become of it. Whoever knows a
-    /// node for every slot is believed; one that left the cluster knows none, and then the others are asked.
+    /// node for every slot is believed; one that left the cluster knows none, and one that is cut off from the others says
+    /// that it is down: then the others are asked.
     async fn learn(&self) -> Result<(), Error> {
-        let (mut why, mut fullest) = (None, Slots::default());
+        let (mut why, mut best) = (None, Slots::default());
         for node in self.teachers() {
-            let link = match node.open().await {
-                Ok(link) => link,
-                Err(error) => {
-                    why = Some(error);
-                    continue;
-                }
-            };
-            if link.probe.is_cluster == Some(false) {
-                why = Some(no_cluster(&link.address));
-                continue;
-            }
-            match slots_by(&link.connection, &link.address).await {
-                Ok(slots) => fullest = fullest.or_fuller(slots),
-                Err(error) => why = Some(error),
-            }
-            if fullest.are_all() {
+            // Whoever is not connected has nothing to add to a map of all slots, and may take long to say so.
+            if best.is_best() || best.are_all() && node.link().is_err() {
                 break;
+            }
+            match taught_by(&node).await {
+                Ok(slots) => best = best.or_better(slots),
+                Err(error) => why = Some(error),
             }
         }
         for seed in &self.seeds {
-            if fullest.count > 0 {
+            if best.count > 0 {
                 break;
             }
             // Not as a node: it may be a replica by now, which knows the map and takes no writes.
             if let Ok(connection) = self.wiring.dialler.dial(seed, Box::new(drop)).await
                 && let Ok(slots) = slots_by(&connection, seed).await
             {
-                fullest = fullest.or_fuller(slots);
+                best = best.or_better(slots);
             }
         }
-        match (fullest.count, why) {
+        match (best.count, why) {
             (0, Some(why)) => Err(why),
             _ => {
-                self.take(fullest);
+                self.take(best);
                 Ok(())
             }
         }
@@ -189,6 +180,15 @@ impl Cluster {
         map.primaries = slots.primaries;
     }
 
+    /// How many nodes are in use, and perhaps some that were.
+    pub(super) fn count(&self) -> usize {
+        self.map.read().nodes.len()
+    }
+
+    pub(super) fn has(&self, address: &Address) -> bool {
+        self.map.read().nodes.contains_key(address)
+    }
+
     pub(super) fn close(&self) {
         for node in self.map.read().nodes.values() {
             node.close();
@@ -207,8 +207,7 @@ async fn keep_learning(cluster: Weak<Cluster>) {
         let Some(this) = cluster.upgrade() else { return };
         if this.learn().await.is_ok() {
             for node in this.primaries() {
-                // Fails while it is down; it is tried again below, and by itself.
-                let _ = node.open().await;
+                node.reconnect();
             }
         }
         if this.is_whole() {
@@ -229,25 +228,45 @@ struct Slots {
     primaries: Vec<Option<Address>>,
     /// How many have one.
     count: usize,
+    /// It says that it is cut off from the others, or that slots are missing.
+    is_down: bool,
 }
 
 impl Slots {
-    fn or_fuller(self, other: Self) -> Self {
-        if other.count > self.count { other } else { self }
+    fn or_better(self, other: Self) -> Self {
+        let rank = |slots: &Self| (slots.count > 0 && !slots.is_down, slots.count);
+        if rank(&other) > rank(&self) { other } else { self }
     }
 
     fn are_all(&self) -> bool {
         self.count == SLOTS
     }
+
+    fn is_best(&self) -> bool {
+        self.are_all() && !self.is_down
+    }
+}
+
+async fn taught_by(node: &Arc<Node>) -> Result<Slots, Error> {
+    let link = node.open().await?;
+    if link.probe.is_cluster == Some(false) {
+        return Err(no_cluster(&link.address));
+    }
+    slots_by(&link.connection, &link.address).await
 }
 
 async fn slots_by(connection: &Connection, at: &Address) -> Result<Slots, Error> {
-    let mut question = redis::cmd("CLUSTER");
-    question.arg("SLOTS");
-    let answer = connection.command(&question).await;
-    let answer = answer.map_err(|error| super::error::of_call(&error, &at.to_string()))?;
-    let primaries = read_slots(&answer, at);
-    Ok(Slots { count: primaries.iter().flatten().count(), primaries })
+    let failed = |error: RedisError| super::error::of_call(&error, &at.to_string());
+    let mut questions = redis::pipe();
+    questions.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
+    let answers = connection.pipeline(&questions).await.map_err(failed)?;
+    if let Value::ServerError(refusal) = &answers[0] {
+        return Err(failed(refusal.clone().into()));
+    }
+    let primaries = read_slots(&answers[0], at);
+    // Who may not ask takes it to be up.
+    let is_down = probe::text(&answers[1]).is_some_and(|info| info.contains("cluster_state:fail"));
+    Ok(Slots { count: primaries.iter().flatten().count(), primaries, is_down })
 }
 
 /// Reads CLUSTER SLOTS: first slot, last slot, the primary, replicas.

@@ -44,6 +44,8 @@ pub(in crate::stores) enum Reaction {
     Redirect,
     /// Ask again in a moment: it is about to be possible.
     AskAgain,
+    /// The answer is the error; and find out who has this node's slots now.
+    LookElsewhere,
 }
 
 impl Code {
@@ -76,9 +78,9 @@ impl Code {
             Self::NoScript => Reaction::SendScript,
             Self::Moved | Self::Ask => Reaction::Redirect,
             Self::TryAgain => Reaction::AskAgain,
+            Self::ClusterDown => Reaction::LookElsewhere,
             Self::Loading
             | Self::Busy
-            | Self::ClusterDown
             | Self::MisConf
             | Self::NoReplicas
             | Self::OutOfMemory

@@ -16,7 +16,10 @@ use std::{
 
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex as AsyncMutex, Notify},
+};
 
 use super::{
     config::Address,
@@ -67,6 +70,8 @@ pub(in crate::stores) struct Node {
     sender: Sender,
     find: Find,
     state: Mutex<State>,
+    /// Held by the one who connects. Whoever comes meanwhile finds what has come of it.
+    connecting: AsyncMutex<()>,
     generations: AtomicU64,
     /// Connect at once instead of after the wait.
     hurry: Arc<Notify>,
@@ -81,9 +86,17 @@ impl fmt::Debug for Node {
 #[derive(Debug)]
 enum State {
     Up(Arc<Link>),
-    /// Not connected, why, and what it was before.
-    Down(Error, Option<Lost>),
+    Down(Down),
     Closed,
+}
+
+/// Not connected.
+#[derive(Debug)]
+struct Down {
+    why: Error,
+    before: Option<Lost>,
+    /// A task sees to it that it becomes so.
+    is_minded: bool,
 }
 
 /// A connection that was.
@@ -128,7 +141,7 @@ impl Link {
 impl Node {
     /// A node that has yet to connect.
     pub(in crate::stores) fn new(wiring: Arc<Wiring>, find: Find) -> Arc<Self> {
-        let state = State::Down(not_connected(), None);
+        let state = State::Down(Down { why: not_connected(), before: None, is_minded: false });
         let client = Arc::from(format!("{:016x}", rand::random::<u64>()));
         let sender = Sender { client, handover: wiring.handover };
         Arc::new(Self {
@@ -136,6 +149,7 @@ impl Node {
             sender,
             find,
             state: Mutex::new(state),
+            connecting: AsyncMutex::default(),
             generations: AtomicU64::new(0),
             hurry: Arc::default(),
         })
@@ -148,9 +162,10 @@ impl Node {
 
     /// Connects, unless it is connected.
     pub(in crate::stores) async fn open(self: &Arc<Self>) -> Result<Arc<Link>, Error> {
+        let _alone = self.connecting.lock().await;
         let before = match &*self.state.lock() {
             State::Up(link) => return Ok(link.clone()),
-            State::Down(_, before) => before.clone(),
+            State::Down(down) => down.before.clone(),
             State::Closed => return Err(closed()),
         };
         let link = self.connect(before).await?;
@@ -162,7 +177,7 @@ impl Node {
     pub(in crate::stores) fn link(&self) -> Result<Arc<Link>, Error> {
         match &*self.state.lock() {
             State::Up(link) => Ok(link.clone()),
-            State::Down(why, _) => Err(why.duplicate()),
+            State::Down(down) => Err(down.why.duplicate()),
             State::Closed => Err(closed()),
         }
     }
@@ -171,8 +186,8 @@ impl Node {
     pub(in crate::stores) fn was_there_within(&self, span: Duration) -> bool {
         match &*self.state.lock() {
             State::Up(_) => true,
-            State::Down(_, before) => {
-                before.as_ref().is_some_and(|lost| lost.since.elapsed() <= span)
+            State::Down(down) => {
+                down.before.as_ref().is_some_and(|lost| lost.since.elapsed() <= span)
             }
             State::Closed => false,
         }
@@ -204,7 +219,8 @@ impl Node {
             }
             _ => why,
         };
-        *state = State::Down(known, Some(Lost { link: lost.clone(), since: Instant::now() }));
+        let before = Some(Lost { link: lost.clone(), since: Instant::now() });
+        *state = State::Down(Down { why: known, before, is_minded: false });
         drop(state);
         // Not under the lock: whoever listens to events is somebody else's code.
         tracing::warn!(address = %lost.address, error = %told, "lost the connection to redis");
@@ -212,9 +228,13 @@ impl Node {
         (self.wiring.on_loss)();
     }
 
-    /// Starts connecting in the background, for a node that never was connected.
+    /// Starts connecting in the background, unless that is done already.
     pub(in crate::stores) fn reconnect(self: &Arc<Self>) {
-        self.wiring.runtime.spawn(keep_connecting(Arc::downgrade(self)));
+        if let State::Down(down) = &mut *self.state.lock()
+            && !std::mem::replace(&mut down.is_minded, true)
+        {
+            self.wiring.runtime.spawn(keep_connecting(Arc::downgrade(self)));
+        }
     }
 
     pub(in crate::stores) fn close(&self) {
@@ -223,7 +243,7 @@ impl Node {
     }
 
     /// Takes what an attempt came to; answers whether no more are needed.
-    fn take(&self, outcome: Result<Arc<Link>, Error>) -> bool {
+    fn take(self: &Arc<Self>, outcome: Result<Arc<Link>, Error>) -> bool {
         let mut state = self.state.lock();
         match (&mut *state, outcome) {
             (State::Down(..), Ok(link)) => {
@@ -231,10 +251,14 @@ impl Node {
                 drop(state);
                 tracing::debug!(address = %link.address, "connected to redis");
                 (self.wiring.on_return)();
+                if link.connection.is_ended() {
+                    // Before this node had it, so nobody was told.
+                    self.broken(&link, broken());
+                }
                 true
             }
-            (State::Down(why, _), Err(error)) => {
-                *why = error;
+            (State::Down(down), Err(error)) => {
+                down.why = error;
                 false
             }
             (State::Up(_) | State::Closed, _) => true,
@@ -260,6 +284,17 @@ impl Node {
             end_old(&link, &before.link).await;
         }
         Ok(Arc::new(link))
+    }
+
+    /// Whether no more attempts are needed after this one.
+    async fn try_again(self: &Arc<Self>) -> bool {
+        let _alone = self.connecting.lock().await;
+        let before = match &*self.state.lock() {
+            State::Down(down) => down.before.clone(),
+            State::Up(_) | State::Closed => return true,
+        };
+        let outcome = self.connect(before).await;
+        self.take(outcome)
     }
 
     /// Everything a connection needs, in one round trip.
@@ -349,9 +384,7 @@ async fn end_old(link: &Link, before: &Link) {
 fn hear(node: &Weak<Node>, generation: u64, info: PushInfo) {
     let Some(node) = node.upgrade() else { return };
     if info.kind == PushKind::Disconnection {
-        let why = Error::new(ErrorKind::Unavailable, "the connection to redis broke")
-            .hint("it is being connected again");
-        node.give_up(Some(generation), why);
+        node.give_up(Some(generation), broken());
     } else {
         (node.wiring.on_push)(info);
     }
@@ -361,12 +394,7 @@ async fn keep_connecting(node: Weak<Node>) {
     let mut bound = RETRY_FIRST;
     loop {
         let Some(this) = node.upgrade() else { return };
-        let before = match &*this.state.lock() {
-            State::Down(_, before) => before.clone(),
-            State::Up(_) | State::Closed => return,
-        };
-        let outcome = this.connect(before).await;
-        if this.take(outcome) {
+        if this.try_again().await {
             return;
         }
         let wait = bound.mul_f64(rand::random());
@@ -380,6 +408,11 @@ async fn keep_connecting(node: Weak<Node>) {
 
 fn closed() -> Error {
     Error::new(ErrorKind::ShutDown, "this store is closed")
+}
+
+fn broken() -> Error {
+    Error::new(ErrorKind::Unavailable, "the connection to redis broke")
+        .hint("it is being connected again")
 }
 
 fn not_connected() -> Error {

@@ -6,12 +6,12 @@ use redis::RedisError;
 
 use super::{
     cluster::{Cluster, Redirect},
-    config::{Config, Topology},
+    config::{Address, Config, Topology},
     keys::Slot,
     node::{Node, Wiring},
     sentinel::{self, Sentinel},
 };
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, store::Answer};
 
 pub(super) enum Servers {
     /// One server, or the primary that Sentinels name.
@@ -78,7 +78,33 @@ impl Servers {
         }
     }
 
-    /// Some connection was lost: in a cluster another node may have its slots by now.
+    /// Answers as the engine is to take them: what fails in a cluster fails at one node of several.
+    pub(super) fn judge(&self, answers: Vec<Answer>) -> Vec<Answer> {
+        match self {
+            Self::One(_) => answers,
+            Self::Cluster(_) => {
+                answers.into_iter().map(|answer| answer.map_err(Error::partial)).collect()
+            }
+        }
+    }
+
+    /// How many servers are in use, at most.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Cluster(cluster) => cluster.count(),
+        }
+    }
+
+    /// Whether a server is among them.
+    pub(super) fn has(&self, address: &Address) -> bool {
+        match self {
+            Self::One(node) => node.link().is_ok_and(|link| link.address == *address),
+            Self::Cluster(cluster) => cluster.has(address),
+        }
+    }
+
+    /// A connection was lost, or a node says that it does not serve: in a cluster another may have its slots by now.
     pub(super) fn lost(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.learn_soon();

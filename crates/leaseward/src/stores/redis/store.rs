@@ -75,7 +75,9 @@ impl Store for Redis {
     fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
         let client = self.client.clone();
         Box::pin(async move {
-            client.keys.reserved().submit(batch, |batch| client.clone().submit(batch)).await
+            let carry_out = |batch| client.clone().submit(batch);
+            let answers = client.keys.reserved().submit(batch, carry_out).await;
+            client.servers().judge(answers)
         })
     }
 

@@ -139,6 +139,14 @@ impl Strong {
         Ok((seat.node.clone(), seat.link().await?))
     }
 
+    /// Gives up connections to nodes that left the cluster, or take no writes any more.
+    pub(super) fn tidy(&self, servers: &Servers) {
+        let mut lines = self.lines.lock();
+        if lines.len() > servers.count() {
+            lines.retain(|address, _| servers.has(address));
+        }
+    }
+
     fn lines_to(&self, address: &Address) -> Arc<Lines> {
         let mut lines = self.lines.lock();
         if let Some(known) = lines.get(address) {

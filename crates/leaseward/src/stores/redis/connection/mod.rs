@@ -190,6 +190,11 @@ impl Connection {
         Self { shared, carrier, timeout }
     }
 
+    /// Whether nothing is sent over it any more.
+    pub(super) fn is_ended(&self) -> bool {
+        self.shared.out.lock().end.is_some()
+    }
+
     /// Sends one command and waits for its answer.
     ///
     /// # Cancel safety
