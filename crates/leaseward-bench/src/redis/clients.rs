@@ -95,7 +95,7 @@ pub(crate) struct Common {
 pub(crate) enum Work {
     /// `SET NX PX`, compare and delete.
     Plain,
-    /// Also a fence, a look at the queue and a record of the holder.
+    /// Also a fence, a look at the queue and what is to be known of the holder.
     Same,
     /// Also a ballot that is remembered.
     Vote,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const FREE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// The work of an acquisition with a fence, a queue that is respected, and a record of who holds it.
+/// The work of an acquisition with a fence, a queue that is respected, and what is to be known of the holder.
 pub(crate) const ACQUIRE: &str = "\
 if redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then return 0 end
 local now = redis.call('TIME')
@@ -27,16 +27,15 @@ local last = tonumber(redis.call('GET', KEYS[4])) or 0
 local fence = math.max(last + 1, now[1] * 1000000 + now[2])
 local text = string.format('%.0f', fence)
 redis.call('SET', KEYS[4], text)
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-redis.call('SET', KEYS[2], text .. ARGV[3], 'PX', ARGV[2])
+redis.call('SET', KEYS[1], ARGV[1] .. ARGV[3] .. text, 'PX', ARGV[2])
 return fence";
 
 /// The work of a release that looks whether somebody waits.
 pub(crate) const RELEASE: &str = "\
 local held = redis.call('MGET', KEYS[1], KEYS[2])
-if held[1] ~= ARGV[1] then return 0 end
-if redis.call('EXISTS', KEYS[3]) > 0 then return -1 end
-redis.call('DEL', KEYS[1], KEYS[2])
+if not held[1] or string.sub(held[1], 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if held[2] then return -1 end
+redis.call('DEL', KEYS[1])
 return 1";
 
 /// The work of a node's vote: the lock, and a ballot above the last that is remembered longer than the lock.

@@ -27,6 +27,12 @@ pub(crate) fn is_full() -> bool {
     std::env::var_os("LEASEWARD_FULL").is_some()
 }
 
+/// Whose an exclusive lease is, by its lock key: the token stands before everything else.
+pub(crate) fn owner(server: &RedisServer, key: &str) -> String {
+    let held = server.cli(&["get", key]);
+    held.lines().next().unwrap_or_default().to_owned()
+}
+
 /// Collects what a store pushes.
 pub(crate) fn listen(store: &dyn Store) -> mpsc::Receiver<Push> {
     let (sender, receiver) = mpsc::channel();

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use leaseward::{
-    ErrorKind, LostReason, Mode,
+    ErrorKind, LostReason, Mode, Value,
     store::{Ask, IfBusy, Operation, Query, Reply, Store},
 };
 use leaseward_testkit::{Cluster, RedisServer, Skew};
 
 use crate::{
     help::{
-        LONG, Monitor, ask, granted, keys, listen, one, open, queueing, releasing, renewing, taking,
+        LONG, Monitor, ask, granted, keys, listen, one, open, owner, queueing, releasing, renewing,
+        something_unusual, taking,
     },
     names::{name, token},
 };
@@ -36,15 +37,102 @@ async fn all(store: &dyn Store, operations: impl IntoIterator<Item = Operation>)
 async fn an_exclusive_lock_is_a_string_with_an_expiry() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
-    granted(one(&*store, taking("a", 1)).await);
+    let mark = Some(Value::new("the cellar\n").expect("a value"));
+    let marked = Operation::Ask(Ask { value: mark, ..ask("a", 1, IfBusy::Tell, LONG) });
+    let fence = granted(one(&*store, marked).await).fence();
     assert_eq!(server.cli(&["type", "lock:a"]), "string");
-    assert_eq!(server.cli(&["get", "lock:a"]), token(1).reveal());
+    let held = server.cli(&["--raw", "get", "lock:a"]);
+    let lines: Vec<_> = held.lines().collect();
+    let facts = format!("{} {fence} 1 {fence}", LONG.as_millis());
+    assert_eq!(lines[..3], [&token(1).reveal(), &facts, "=the cellar"]);
     let left: u128 = server.cli(&["pttl", "lock:a"]).parse().expect("it has an end");
     assert!(left <= LONG.as_millis() && left > LONG.as_millis() / 2, "{left}");
-    assert_eq!(keys(&server), [FENCE, "leaseward:h:lock:a", "lock:a"]);
+    assert_eq!(keys(&server), [FENCE, "lock:a"], "a lease is one key");
     let bare = open(&format!("{}?prefix=", server.url())).await;
     granted(one(&*bare, taking("b", 1)).await);
-    assert_eq!(server.cli(&["get", "b"]), token(1).reveal(), "the prefix may be empty");
+    assert_eq!(owner(&server, "b"), token(1).reveal(), "the prefix may be empty");
+}
+
+/// However a lease came to be, and however many came with it: what is shown of it is what was granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_says_what_was_granted() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let names: Vec<_> = (0..200).map(|number| format!("n{number:03}")).collect();
+    let with_blocks =
+        |what: &String| Operation::Ask(Ask { block: 3, ..ask(what, 1, IfBusy::Queue, LONG) });
+    // One by one, a run of many, and by the script that does everything.
+    let (first, rest) = names.split_at(2);
+    let (many, last) = rest.split_at(195);
+    let mut batches: Vec<Vec<_>> = first.iter().map(|what| vec![with_blocks(what)]).collect();
+    batches.push(many.iter().map(with_blocks).collect());
+    batches.push(last.iter().map(with_blocks).chain([something_unusual()]).collect());
+    let mut fences = Vec::new();
+    for batch in batches {
+        let answers = store.submit(batch).await;
+        let granted = answers.into_iter().filter_map(|answer| match answer {
+            Ok(Reply::Granted(grant)) => Some(grant.fence()),
+            _ => None,
+        });
+        fences.extend(granted);
+    }
+    let shown = store.inspect(Query::all()).await.expect("it answers");
+    let shown: Vec<_> = shown.iter().map(|view| view.holders[0].fence).collect();
+    assert_eq!((shown.len(), shown), (200, fences.clone()));
+    // Who asks again is told the same, whichever way.
+    for (what, fence) in names.iter().zip(fences) {
+        assert_eq!(granted(one(&*store, with_blocks(what)).await).fence(), fence);
+    }
+    assert_eq!(keys(&server).len(), 1 + names.len(), "a lease is one key");
+}
+
+/// With no prefix a lock is a key among data: it is told from that, and data is not taken for locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_prefix_our_locks_are_listed_and_data_is_not() {
+    let server = RedisServer::start();
+    let store = open(&format!("{}?prefix=", server.url())).await;
+    server.cli(&["set", "a", "data"]);
+    server.cli(&["set", "b", &format!("{}\nmore data", token(1).reveal())]);
+    server.cli(&["hset", "c", "field", "data"]);
+    server.cli(&["rpush", "d", "data"]);
+    for what in ["e", "f"] {
+        granted(one(&*store, taking(what, 1)).await);
+    }
+    granted(one(&*store, shared("g", 1)).await);
+    one(&*store, queueing("a", 2)).await.expect("it waits for whatever that is");
+    let listed = store.inspect(Query::all()).await.expect("it answers");
+    let names: Vec<_> = listed.iter().map(|view| view.name.as_str()).collect();
+    assert_eq!(names, ["a", "e", "f", "g"], "and what somebody of ours waits for");
+}
+
+/// A renewal with another TTL, a waiter, a break: what has become of a lease stands beside it, and goes when it is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_become_of_a_lease_stands_beside_it() {
+    const BESIDE: &str = "leaseward:h:lock:a";
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let _pushes = listen(&*store);
+    let renewing_for = |ttl| {
+        let Operation::Renew(renew) = renewing("a", 1) else { unreachable!() };
+        Operation::Renew(leaseward::store::Renew { ttl, ..renew })
+    };
+    granted(one(&*store, taking("a", 1)).await);
+    all(&*store, [renewing_for(LONG)]).await;
+    assert_eq!(server.cli(&["exists", BESIDE]), "0", "there is nothing to be said of it");
+    all(&*store, [renewing_for(2 * LONG)]).await;
+    let shown = store.inspect(Query::Name(name("a"))).await.expect("it answers");
+    assert_eq!(shown[0].holders[0].ttl, 2 * LONG);
+    // Waited for, then not.
+    all(&*store, [queueing("a", 2), releasing("a", 2), renewing_for(2 * LONG)]).await;
+    all(&*store, [renewing_for(2 * LONG), queueing("a", 2), releasing("a", 1)]).await;
+    assert_eq!(server.cli(&["exists", BESIDE]), "0", "it was the lease before's");
+    assert_eq!(owner(&server, "lock:a"), token(2).reveal());
+    all(&*store, [queueing("a", 3)]).await;
+    assert_eq!(server.cli(&["get", BESIDE]), "d");
+    let left = |key| server.cli(&["pttl", key]).parse::<i64>().expect("a number");
+    assert!((left("lock:a") - left(BESIDE)).abs() < 1_000, "they end together");
+    all(&*store, [releasing("a", 2), releasing("a", 3)]).await;
+    assert_eq!(keys(&server), [FENCE]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +149,7 @@ async fn a_renewal_never_rewrites_the_value() {
     let on_the_lock: Vec<_> = heard.iter().filter(|line| line.contains("\"lock:a\"")).collect();
     assert!(on_the_lock.iter().any(|line| line.contains("\"PEXPIRE\"")), "{heard:#?}");
     assert!(!on_the_lock.iter().any(|line| line.contains("\"SET\"")), "{on_the_lock:#?}");
-    assert_eq!(server.cli(&["get", "lock:a"]), token(1).reveal());
+    assert_eq!(owner(&server, "lock:a"), token(1).reveal());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +269,7 @@ async fn a_late_release_frees_nobody_elses_lock() {
     assert!(matches!(late, Ok(Reply::NotYours(LostReason::NotOurs))), "{late:?}");
     let late = one(&*store, renewing("a", 1)).await;
     assert!(matches!(late, Ok(Reply::NotYours(LostReason::NotOurs))), "{late:?}");
-    assert_eq!(server.cli(&["get", "lock:a"]), token(2).reveal());
+    assert_eq!(owner(&server, "lock:a"), token(2).reveal());
 }
 
 /// Where one of our keys should be is something else: that name is refused and named, and no other is in its way.

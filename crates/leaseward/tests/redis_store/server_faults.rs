@@ -10,8 +10,8 @@ use leaseward_testkit::{Fsync, PATIENCE, Proxy, RedisServer, eventually};
 
 use crate::{
     help::{
-        Monitor, connect, granted, healed, is_full, one, open, queueing, releasing, renewing, take,
-        taking, try_open, until,
+        Monitor, connect, granted, healed, is_full, one, open, owner, queueing, releasing,
+        renewing, take, taking, try_open, until,
     },
     names::token,
 };
@@ -266,7 +266,7 @@ async fn a_server_that_cannot_save_is_no_place_for_leases() {
         assert_eq!(failure.kind(), ErrorKind::Unavailable);
         assert!(failure.message().contains("disk"), "{failure}");
     }
-    assert_eq!(server.cli(&["get", "lock:a"]), token(1).reveal(), "nothing happened");
+    assert_eq!(owner(&server, "lock:a"), token(1).reveal(), "nothing happened");
     std::fs::remove_dir(&file).expect("it is empty");
     server.cli(&["bgsave"]);
     until("it heals", PATIENCE, || async { one(&*store, releasing("a", 1)).await.ok() }).await;

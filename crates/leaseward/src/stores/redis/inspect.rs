@@ -53,16 +53,15 @@ impl Client {
     async fn scan(&self, prefix: &str) -> Result<Vec<Name>, Error> {
         let wanted = format!("{}{}*", glob(self.keys.prefix()), glob(prefix));
         let side = self.keys.any_side();
-        let mut patterns = vec![format!("{side}h:{wanted}"), format!("{side}q:{wanted}")];
-        // With no prefix at all, locks of other libraries cannot be told from data: then only ours are listed.
-        if !self.keys.prefix().is_empty() {
-            patterns.push(wanted);
-        }
+        let patterns = [format!("{side}h:{wanted}"), format!("{side}q:{wanted}"), wanted];
+        // With no prefix at all, keys of any kind may be data: locks of ours are strings.
+        let is_bare = self.keys.prefix().is_empty();
         let mut names = Vec::new();
         for node in self.servers().primaries() {
             let link = node.link()?;
             for pattern in &patterns {
-                let mut scan = Scan::new(pattern);
+                let is_lock_key = pattern == &patterns[2];
+                let mut scan = Scan::new(pattern).strings_only(is_bare && is_lock_key);
                 while let Some(found) = scan.next(&link).await? {
                     names.extend(found.iter().filter_map(|key| self.keys.name_of_any(key)));
                 }
@@ -91,7 +90,11 @@ impl Client {
                     continue;
                 }
                 let view = room(&mut answers, name, Ended::Hide);
-                let view = view.map_err(|error| about(name, &error))?;
+                let mut view = view.map_err(|error| about(name, &error))?;
+                if misused == Misused::Show && self.keys.prefix().is_empty() {
+                    // With no prefix at all, locks of other libraries cannot be told from data: only ours are listed.
+                    view.holders.retain(|holder| holder.fence != Fence::ZERO);
+                }
                 if !view.holders.is_empty() || !view.waiters.is_empty() {
                     views.push(view);
                 }
@@ -130,13 +133,19 @@ enum Misused {
 /// Goes through the keys of one server that match a pattern.
 pub(in crate::stores) struct Scan<'a> {
     pattern: &'a str,
+    strings_only: bool,
     /// `None` once all were seen.
     cursor: Option<Vec<u8>>,
 }
 
 impl<'a> Scan<'a> {
     pub(in crate::stores) fn new(pattern: &'a str) -> Self {
-        Self { pattern, cursor: Some(b"0".to_vec()) }
+        Self { pattern, strings_only: false, cursor: Some(b"0".to_vec()) }
+    }
+
+    /// Leaves out keys of any other kind.
+    fn strings_only(self, strings_only: bool) -> Self {
+        Self { strings_only, ..self }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -151,6 +160,9 @@ impl<'a> Scan<'a> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
         let mut scan = redis::cmd("SCAN");
         scan.arg(&cursor).arg("MATCH").arg(self.pattern).arg("COUNT").arg(SCAN_COUNT);
+        if self.strings_only {
+            scan.arg("TYPE").arg("string");
+        }
         let answer = link.command(&scan).await;
         let answer =
             answer.map_err(|error| super::error::of_call(&error, &link.address.to_string()))?;
@@ -207,12 +219,16 @@ fn room(answers: &mut Answers, name: &Name, ended: Ended) -> Result<LockView, Er
     let (records, places) = (answers.list()?, answers.list()?);
     let mut holders: Vec<_> = match kind.as_str() {
         "string" => {
-            let record = records.get(1).and_then(|record| exclusive(record, left, now_us));
-            let ours = record.filter(|(token, _)| token.as_bytes() == value);
+            let lease = lease(&value, left, now_us);
+            let record = records.get(1).and_then(|record| recorded(record, left, now_us));
+            // What has become of it since, if it is the same lease.
+            let is_same =
+                |(token, _): &(Token, _)| lease.as_ref().is_some_and(|(own, _)| own == token);
+            let ours = record.filter(is_same).or(lease.clone());
             vec![ours.map_or_else(|| foreign(&kind, &value, left), |(_, view)| view)]
         }
         "none" if records.first().is_some_and(Vec::is_empty) => {
-            let record = exclusive(&records[1], 0, now_us).filter(|_| ended == Ended::Show);
+            let record = recorded(&records[1], 0, now_us).filter(|_| ended == Ended::Show);
             record.into_iter().map(|(_, view)| view).collect()
         }
         // Without the key their time is over, whatever their records say.
@@ -239,33 +255,59 @@ fn fields(record: &[u8]) -> Option<(Vec<&str>, &[u8])> {
     Some((head.split(' ').collect(), &record[end + 1..]))
 }
 
-/// An exclusive lease by its record, and whose it is.
-fn exclusive(record: &[u8], left: i64, now_us: u64) -> Option<(String, HeldView)> {
+/// An exclusive lease by what its lock key holds, and whose it is.
+fn lease(held: &[u8], left: i64, now_us: u64) -> Option<(Token, HeldView)> {
+    let end = held.iter().position(|b| *b == b'\n')?;
+    let token: Token = std::str::from_utf8(&held[..end]).ok()?.parse().ok()?;
+    let (fields, value) = fields(&held[end + 1..])?;
+    let [ttl, fence, count, since] = *fields.as_slice() else { return None };
+    let fence = fence_of(fence, count.parse().ok()?)?;
+    let (ttl_ms, since_us) = (ttl.parse().ok()?, since.parse().ok()?);
+    let held = Duration::from_micros(now_us.saturating_sub(since_us));
+    let view = exclusive(&token, fence, ttl_ms, answers::time_left(left), held, value);
+    Some((token, view))
+}
+
+/// The same by the record beside it.
+fn recorded(record: &[u8], left: i64, now_us: u64) -> Option<(Token, HeldView)> {
     let end = record.iter().position(|b| *b == b'\n')?;
     let head = std::str::from_utf8(&record[..end]).ok()?;
-    let mut parts = head.splitn(6, ' ');
-    let (first, fence, count) = (parts.next()?, parts.next()?, parts.next()?);
-    let fence = fence_of(fence, count.parse().ok()?)?;
+    // The identity in a token may have spaces.
+    let parts: Vec<_> = head.splitn(6, ' ').collect();
+    let [first, fence, _, _, since, token] = *parts.as_slice() else { return None };
     let (letter, ttl) = first.split_at_checked(1)?;
-    let since: u64 = parts.nth(1)?.parse().ok()?;
-    let owner = parts.next()?;
-    let token: Token = owner.parse().ok()?;
-    let view = HeldView {
+    let token: Token = token.parse().ok()?;
+    let (ttl_ms, since_us) = (ttl.parse().ok()?, since.parse().ok()?);
+    let held = Duration::from_micros(now_us.saturating_sub(since_us));
+    let fence = Fence::new(fence.parse().ok()?);
+    let left = answers::time_left(left);
+    let view = exclusive(&token, fence, ttl_ms, left, held, &record[end + 1..]);
+    Some((token, HeldView { ending: !matches!(letter, "s" | "d"), ..view }))
+}
+
+fn exclusive(
+    token: &Token,
+    fence: Fence,
+    ttl_ms: u64,
+    remaining: Option<Duration>,
+    held: Duration,
+    value: &[u8],
+) -> HeldView {
+    HeldView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
         mode: Mode::Exclusive,
         fence,
         slot: None,
-        ttl: Duration::from_millis(ttl.parse().unwrap_or(0)),
-        remaining: answers::time_left(left),
-        held: Duration::from_micros(now_us.saturating_sub(since)),
-        value: answers::value_from(&record[end + 1..]),
-        ending: !matches!(letter, "s" | "d"),
-    };
-    Some((owner.to_owned(), view))
+        ttl: Duration::from_millis(ttl_ms),
+        remaining,
+        held,
+        value: answers::value_from(value),
+        ending: false,
+    }
 }
 
-/// A fence as it stands in a record: digits, and for one of a run two letters that say how many are before it.
+/// A fence as a lock key has it: digits, and for one of a run two letters that say how many are before it.
 fn fence_of(text: &str, count: u64) -> Option<Fence> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let first: u64 = digits.parse().ok()?;

@@ -138,7 +138,6 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
         &["PEXPIRE", &lock, "1"],
         &["HSET", &h, "a", "b"],
         &["HDEL", &h, "a"],
-        &["SETRANGE", &h, "0", "a"],
         &["HGETALL", &h],
         &["RPUSH", &q, "a", "b"],
         &["LPUSH", &q, "b", "a"],
@@ -164,6 +163,7 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
     want(For::Listing, &["SCAN", "0"]);
     want(For::Leases, &["HMGET", &p, "a"]);
     want(For::Listing, &["HKEYS", &lock]);
+    want(For::Listing, &["GETRANGE", &lock, "0", "1"]);
     want(For::Checking, &["INFO"]);
     want(For::Checking, &["ROLE"]);
     want(For::Checking, &["CONFIG", "GET", "save"]);

@@ -13,11 +13,12 @@ end
 local function join(turn, token, ttl, value, key, h, q)
   local call = redis.call
   local values = call('MGET', key, h)
-  local letter, delay, owner
-  if values[2] then
-    letter, delay, owner = string.match(values[2], '^(%a)%d+ %d+%S* %d+ (%d+) %d+ ([^\n]*)\n')
+  local owner, beside = turn.owner(values[1]), values[2]
+  local letter, delay, holder = beside or 's', 0, owner
+  if beside and beside ~= 'd' then
+    letter, delay, holder = string.match(beside, '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
   end
-  if not owner or owner ~= values[1] or owner == token then
+  if not owner or owner ~= holder or owner == token then
     return false
   end
   local left, first = call('PTTL', key), call('LINDEX', q, 1)
@@ -34,7 +35,7 @@ local function join(turn, token, ttl, value, key, h, q)
   local ahead = call('RPUSH', q, token, 'x 0 ' .. ttl .. ' 1 0 ' .. now .. ' ' .. now .. ' ' .. turn.client .. '\n' .. value)
     / 2 - 1
   if letter == 's' then
-    call('SETRANGE', h, 0, 'd')
+    call('SET', h, 'd' .. string.sub(beside or '', 2), 'PX', math.max(left, 1))
   end
   if ahead == 0 then
     call('PEXPIRE', q, @QUEUE_MS)
@@ -48,8 +49,7 @@ end
 -- something else.
 local function pass_on(turn, key, h, q, to, place)
   local call = redis.call
-  local ttl, count, delay, seen, client, value =
-    string.match(place or '', '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
+  local ttl, count, seen, client, value = string.match(place or '', '^x %d+ (%d+) (%d+) 0 %d+ (%d+) (%S+)\n(.*)$')
   if not ttl then
     return false
   end
@@ -59,9 +59,12 @@ local function pass_on(turn, key, h, q, to, place)
   end
   local waiting = call('LLEN', q) / 2 - 1
   local first = turn.reserve(turn, tonumber(count))
-  local letter = (waiting > 0 or delay ~= '0') and 'd' or 's'
-  call('SET', key, to, 'PX', given)
-  call('SET', h, turn.record(turn, letter, ttl, first, count, delay, to, value), 'PX', given + delay)
+  call('SET', key, turn.lease(turn, to, ttl, first, count, value), 'PX', given)
+  if waiting > 0 then
+    call('SET', h, 'd', 'PX', given)
+  else
+    call('DEL', h)
+  end
   call('LPOP', q, 2)
   -- Who keeps the queue alive: `script.rs` says why that is enough.
   if waiting > 0 and turn.now - seen > turn.now % @WINDOW_US then
@@ -88,8 +91,7 @@ local function ask(turn, letter)
     local fences = count == '1' and 1 or tonumber(count)
     local first = turn.reserve(turn, fences)
     -- Asking for the value before, which is none, is cheaper than being answered that it is all right.
-    call('SET', key, token, 'PX', ttl, 'GET')
-    call('SET', h, turn.record(turn, 's', ttl, first, count, '0', token, value), 'PX', ttl, 'GET')
+    call('SET', key, turn.lease(turn, token, ttl, first, count, value), 'PX', ttl, 'GET')
     if fences > 1 then
       return turn.answer(turn, @GRANTED, first, fences, -1, 0)
     end
@@ -114,12 +116,15 @@ local function renew(turn)
   turn.at = at + 3
   local h = turn.side .. 'h:' .. key
   local values = call('MGET', key, h)
-  local start = 's' .. ttl .. ' '
+  local held, beside = values[1] or '', values[2]
+  local start, sound = token .. '\n' .. (beside and '' or ttl .. ' '), 's' .. ttl .. ' '
   local waiting
-  if values[1] == token and values[2] and string.sub(values[2], 1, #start) == start then
-    -- Both are written whatever comes of it: what waits for replicas waits for a write.
+  if string.sub(held, 1, #start) == start and (not beside or string.sub(beside, 1, #sound) == sound) then
+    -- Written whatever comes of it: what waits for replicas waits for a write.
     call('PEXPIRE', key, ttl)
-    call('PEXPIRE', h, ttl)
+    if beside then
+      call('PEXPIRE', h, ttl)
+    end
     waiting = turn.handover == 'never' and 1 or 0
   else
     waiting = turn.slow(turn).renew(token, tonumber(ttl), key)
@@ -142,8 +147,8 @@ local function release(turn)
   local h = side .. 'h:' .. key
   if keep == '0' and turn.handover ~= 'never' then
     local values = call('MGET', key, h)
-    local letter = values[2] and string.byte(values[2])
-    if values[1] == token and (letter == 115 or letter == 100) then
+    local letter = values[2] and string.byte(values[2]) or 115
+    if turn.owner(values[1]) == token and (letter == 115 or letter == 100) then
       local q = side .. 'q:' .. key
       local to = letter == 100 and call('LRANGE', q, 0, 1)
       if not to or not to[1] then

@@ -23,20 +23,22 @@
 local argv, names, try, side = ARGV, KEYS, redis.pcall, ARGV[1]
 -- The clock and the newest fence, once they were read.
 local now, now_text, last
--- What is known of one name without looking: its key, owner, record, and the time it has left.
-local known, owner, record, left
+-- What is known of one name without looking: its key, what that holds, what stands beside it, and the time it has left.
+local known, held, beside, left
+local byte, find = string.byte, string.find
 
 -- The most usual, straight through: without the functions below, which every call would have to make anew.
 if argv[5] == 'r' or argv[5] == 'h' then
   local key, token = names[2], argv[8]
   local h = side .. 'h:' .. key
   local pair = try('MGET', key, h)
-  owner, record = pair[1], pair[2]
-  local held = owner == token and record and string.byte(record)
-  if held == 115 and not argv[9] and type(try('DEL', key, h)) == 'number' then
+  held, beside = pair[1], pair[2]
+  local from, upto = find(held or '', token, 1, true)
+  local is_ours = from == 1 and byte(held, upto + 1) == 10
+  if is_ours and not beside and not argv[9] and type(try('DEL', key)) == 'number' then
     return
   end
-  if held == 100 then
+  if is_ours and beside == 'd' then
     local time = redis.call('TIME')
     local q, micros = side .. 'q:' .. key, time[2]
     micros = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
@@ -57,19 +59,22 @@ if argv[5] == 'r' or argv[5] == 'h' then
       if ttl and seen + length * 1000 > last then
         local places = asker and try('RPUSH', q, asker, 'x 0 ' .. argv[11] .. ' ' .. argv[13] .. ' 0 ' .. micros .. ' ' .. micros
           .. ' ' .. argv[2] .. '\n' .. argv[12])
-        local has_joined, letter, waiting = type(places) == 'number', 'd', nil
+        local has_joined, waiting = type(places) == 'number', nil
         if has_joined then
           waiting = places / 2 - 1
         else
           waiting = try('LLEN', q) / 2
-          letter = waiting == 0 and 's' or 'd'
         end
         -- Who keeps the queue alive: `script.rs` says why that is enough.
         if waiting == 0 and has_joined or waiting > 0 and last - seen > last % @WINDOW_US then
           try('PEXPIRE', q, '@QUEUE_MS')
         end
-        try('SET', key, to, 'PX', given, 'GET')
-        try('SET', h, letter .. ttl .. ' ' .. micros .. ' 1 0 ' .. micros .. ' ' .. to .. '\n' .. value, 'PX', given, 'GET')
+        try('SET', key, to .. '\n' .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n' .. value, 'PX', given, 'GET')
+        if has_joined or waiting > 0 then
+          try('PEXPIRE', h, given)
+        else
+          try('DEL', h)
+        end
         try('PUBLISH', 'leaseward:c:' .. client, 'G ' .. micros .. ' 1 ' .. given .. ' -1 ' .. waiting .. ' ' .. to .. '\n' .. key)
         if has_joined then
           return micros .. ' ' .. waiting .. ' ' .. given .. ' ' .. string.sub(to, 34)
@@ -99,12 +104,8 @@ elseif argv[5] == 'a' and argv[10] == '1' and try('EXISTS', names[2], side .. 'h
   micros = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
   local before = try('SET', names[1], micros, 'GET')
   if not before or type(before) == 'string' and #before == #micros and before < micros then
-    if not try('SET', key, token, 'PX', ttl, 'GET') then
-      local h = side .. 'h:' .. key
-      if not try('SET', h, 's' .. ttl .. ' ' .. micros .. ' 1 0 ' .. micros .. ' ' .. token .. '\n' .. argv[9], 'PX', ttl, 'GET') then
-        return micros
-      end
-      try('DEL', key)
+    if not try('SET', key, token .. '\n' .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n' .. argv[9], 'PX', ttl, 'GET') then
+      return micros
     end
   elseif type(before) == 'string' then
     -- Nearly never: the clock is behind, or this is no fence.
@@ -172,22 +173,14 @@ while argv[at] do
     if first then
       out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number + 1, @RUN, many, first
       n, k = n + 4, k + many * stride
-      -- All have the fence of the first in their records, and two letters for how many are before it in the run: printing
+      -- All have the fence of the first in what they hold, and two letters for how many are before it in the run: printing
       -- each fence would be a tenth of all work.
-      local head, middle, tail, m = 's' .. ttl .. ' ' .. text(first), ' ' .. count .. ' 0 ' .. now_text .. ' ', '\n' .. value, 1
+      local head, tail, m = '\n' .. ttl .. ' ' .. text(first), ' ' .. count .. ' ' .. now_text .. '\n' .. value, 1
       local high, low, char = 64, 64, string.char
       for i = at, at + many - 1 do
-        local token, key = argv[i], keys[m]
         number = number + 1
         -- Asking for the value before, which is none, is cheaper than being answered that it is all right.
-        local refused = try('SET', key, token, 'PX', ttl, 'GET')
-        if not refused then
-          refused = try('SET', keys[m + 1], head .. char(high, low) .. middle .. token .. tail, 'PX', ttl, 'GET')
-          if refused then
-            try('DEL', key)
-          end
-        end
-        if refused then
+        if try('SET', keys[m], argv[i] .. head .. char(high, low) .. tail, 'PX', ttl, 'GET') then
           out[n + 1], out[n + 2] = number, @ODD
           n = n + 2
         end
@@ -207,8 +200,8 @@ while argv[at] do
         is_free = is_distinct and try('EXISTS', key, h, q) == 0
         if not is_free then
           local pair = try('MGET', key, h)
-          owner, record = pair[1], pair[2]
-          if owner and record then
+          held, beside = pair[1], pair[2]
+          if held then
             known, left = key, try('PTTL', key)
           else
             is_free = not is_distinct and try('EXISTS', key, h, q) == 0
@@ -217,24 +210,24 @@ while argv[at] do
       end
       if is_free then
         local fence = reserve(tonumber(count))
-        if fence and not try('SET', key, token, 'PX', ttl, 'GET') then
-          is_odd = try('SET', h, 's' .. ttl .. ' ' .. text(fence) .. ' ' .. count .. ' 0 ' .. now_text .. ' ' .. token .. '\n'
-            .. value, 'PX', ttl, 'GET')
-          if is_odd then
-            try('DEL', key)
-          else
-            out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number, @RUN, 1, fence
-            n = n + 4
-          end
+        if fence and not try('SET', key, token .. '\n' .. ttl .. ' ' .. text(fence) .. ' ' .. count .. ' ' .. now_text .. '\n'
+            .. value, 'PX', ttl, 'GET') then
+          out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number, @RUN, 1, fence
+          n, is_odd = n + 4, false
         end
-      elseif known == key and owner ~= token and type(left) == 'number' and left >= 0 then
+      elseif known == key and type(left) == 'number' and left >= 0 then
         -- Held by one of ours, by all appearances.
-        local held, delay, holder = string.match(record, '^(%a)%d+ %d+%S* %d+ (%d+) %d+ ([^\n]*)\n')
-        if holder == owner and letter == 'a' and held == 's' then
+        local owner = string.match(held, '^(%x+:[^\n]*)\n%d+ %d+%S* %d+ %d+\n')
+        local state, delay, holder = beside or 's', 0, owner
+        if beside and beside ~= 'd' then
+          state, delay, holder = string.match(beside, '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+        end
+        local is_ours = owner and owner ~= token and owner == holder
+        if is_ours and letter == 'a' and state == 's' then
           out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8] =
             number, @BUSY, 0, string.sub(owner, 34), 'x', 0, left, left > 1 and left or 1
           n, is_odd = n + 8, false
-        elseif holder == owner and letter == 'q' then
+        elseif is_ours and letter == 'q' then
           if not now then
             read_clock()
           end
@@ -255,15 +248,15 @@ while argv[at] do
             .. now_text .. ' ' .. now_text .. ' ' .. argv[2] .. '\n' .. value)
           if type(length) == 'number' then
             joined[token] = true
-            if held == 's' then
-              try('SETRANGE', h, '0', 'd')
-              record = 'd' .. string.sub(record, 2)
+            if state == 's' then
+              beside = 'd' .. string.sub(beside or '', 2)
+              try('SET', h, beside, 'PX', left > 1 and left or 1)
             end
             if length == 2 then
               try('PEXPIRE', q, '@QUEUE_MS')
             end
             out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8], out[n + 9] =
-              number, @QUEUED, last, length / 2 - 1, string.sub(owner, 34), 'x', 0, left, held == 'k' and left or left + delay
+              number, @QUEUED, last, length / 2 - 1, string.sub(owner, 34), 'x', 0, left, state == 'k' and left or left + delay
             n, is_odd = n + 9, false
           end
         end
@@ -275,10 +268,10 @@ while argv[at] do
       end
     end
   else
-    local ttl, start, values, gone, g
+    local ttl, start, sound, values, gone, g
     if letter == 'n' then
       ttl = argv[at]
-      start = 's' .. ttl .. ' '
+      start, sound = '\n' .. ttl .. ' ', 's' .. ttl .. ' '
       at = at + 1
     end
     if is_distinct and many > 1 then
@@ -290,63 +283,71 @@ while argv[at] do
         m = m + 2
       end
       values = try('MGET', unpack(keys))
-      local i, byte = 0, string.byte
-      while not ttl and i < many and values[i * 2 + 1] == argv[at + i] and byte(values[i * 2 + 2] or '') == 115 do
-        i = i + 1
+      while not ttl and g < many and not values[g * 2 + 2] do
+        local from, upto = find(values[g * 2 + 1] or '', argv[at + g], 1, true)
+        if from ~= 1 or byte(values[g * 2 + 1], upto + 1) ~= 10 then
+          break
+        end
+        g = g + 1
+        gone[g] = keys[g * 2 - 1]
       end
-      if i == many and type(try('DEL', unpack(keys))) == 'number' then
+      if g == many and type(try('DEL', unpack(gone))) == 'number' then
         -- Nothing is unusual about any of them.
         at, k, number, many = at + many, k + many * stride, number + many, 0
       end
+      gone, g = {}, 0
     end
     for i = 1, many do
       local key, token, h, is_odd = names[k], argv[at], nil, true
       k, at, number = k + stride, at + 1, number + 1
       if values then
-        h, owner, record = keys[i * 2], values[i * 2 - 1], values[i * 2]
+        h, held, beside = keys[i * 2], values[i * 2 - 1], values[i * 2]
       elseif is_over then
-        owner = nil
+        held = nil
       else
         h = side .. 'h:' .. key
         if known ~= key then
           local pair = try('MGET', key, h)
-          owner, record = pair[1], pair[2]
+          held, beside = pair[1], pair[2]
         end
       end
       known = nil
-      if owner == token and record then
+      local from, upto = find(held or '', token, 1, true)
+      if from == 1 and byte(held, upto + 1) == 10 then
         if ttl then
-          -- Both are written whatever comes of it: what waits for replicas waits for a write.
-          if string.sub(record, 1, #start) == start and try('PEXPIRE', key, ttl) == 1 then
+          -- Written whatever comes of it: what waits for replicas waits for a write.
+          if not beside then
+            is_odd = find(held, start, upto + 1, true) ~= upto + 1 or try('PEXPIRE', key, ttl) ~= 1
+          elseif string.sub(beside, 1, #sound) == sound and try('PEXPIRE', key, ttl) == 1 then
             try('PEXPIRE', h, ttl)
             is_odd = false
           end
         else
-          local held, q, to = string.byte(record), nil, nil
-          if held == 100 then
+          local state, q, to = beside and byte(beside) or 115, nil, nil
+          if state == 100 then
             q = side .. 'q:' .. key
             to = try('LRANGE', q, '0', '1')
             if not to[1] and not to.err then
-              held = 115
+              state = 115
             end
           end
-          if held == 115 then
+          if state == 115 then
             if values then
               gone[g + 1], gone[g + 2] = key, h
               g, is_odd = g + 2, false
             else
               is_odd = type(try('DEL', key, h)) == 'table'
             end
-          elseif held == 100 and to[1] then
+          elseif state == 100 and to[1] then
             -- To the first in the queue, unless that one is dead or wants something else.
-            local given, count, delay, seen, client, value =
-              string.match(to[2] or '', '^x %d+ (%d+) (%d+) (%d+) %d+ (%d+) (%S+)\n(.*)$')
-            local first, start
+            local given, count, seen, client, value =
+              string.match(to[2] or '', '^x %d+ (%d+) (%d+) 0 %d+ (%d+) (%S+)\n(.*)$')
+            local first, asked
             if given then
               if not now then
                 read_clock()
               end
-              start, left = given, tonumber(given)
+              asked, left = given, tonumber(given)
               if left > @HANDED_MAX_MS then
                 left, given = @HANDED_MAX_MS, '@HANDED_MAX_MS'
               end
@@ -354,17 +355,20 @@ while argv[at] do
             end
             if first then
               local waiting, fence = try('LLEN', q) / 2 - 1, text(first)
-              start = ((waiting > 0 or delay ~= '0') and 'd' or 's') .. start
-              known, owner = key, to[1]
-              record = start .. ' ' .. fence .. ' ' .. count .. ' ' .. delay .. ' ' .. now_text .. ' ' .. owner .. '\n' .. value
-              try('SET', key, owner, 'PX', given, 'GET')
-              try('SET', h, record, 'PX', delay == '0' and given or given + delay, 'GET')
+              known, beside = key, waiting > 0 and 'd'
+              held = to[1] .. '\n' .. asked .. ' ' .. fence .. ' ' .. count .. ' ' .. now_text .. '\n' .. value
+              try('SET', key, held, 'PX', given, 'GET')
+              if beside then
+                try('SET', h, beside, 'PX', given, 'GET')
+              else
+                try('DEL', h)
+              end
               try('LPOP', q, '2')
               if waiting > 0 and now - seen > now % @WINDOW_US then
                 try('PEXPIRE', q, '@QUEUE_MS')
               end
               try('PUBLISH', 'leaseward:c:' .. client,
-                'G ' .. fence .. ' ' .. count .. ' ' .. given .. ' -1 ' .. waiting .. ' ' .. owner .. '\n' .. key)
+                'G ' .. fence .. ' ' .. count .. ' ' .. given .. ' -1 ' .. waiting .. ' ' .. to[1] .. '\n' .. key)
               is_odd = false
             end
           end

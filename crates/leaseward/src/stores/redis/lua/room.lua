@@ -14,8 +14,8 @@ local function library(turn)
   end
 
   local records = turn.records(turn)
-  local read_exclusive, write_exclusive, read_shared, write_shared, read_place = records.read_exclusive,
-    records.write_exclusive, records.read_shared, records.write_shared, records.read_place
+  local read_lease, read_exclusive, write_exclusive = records.read_lease, records.read_exclusive, records.write_exclusive
+  local read_shared, write_shared, read_place = records.read_shared, records.write_shared, records.read_place
 
   local function handed(ttl)
     return ttl < @HANDED_MAX_MS and ttl or @HANDED_MAX_MS
@@ -101,14 +101,25 @@ local function library(turn)
     local kind = call('TYPE', key).ok
     if kind == 'string' or kind == 'none' then
       local values = call('MGET', key, room.h)
-      local value, hold = values[1], values[2] and read_exclusive(values[2])
-      if (value == @PLACEHOLDER or not value) and not hold and call('EXISTS', room.h) == 1 then
+      local value, beside = values[1], values[2]
+      local lease, hold = value and read_lease(value), beside and read_exclusive(beside)
+      if not beside and (value == @PLACEHOLDER or not value) and call('EXISTS', room.h) == 1 then
         load_shared(room)
-      elseif hold and (not value or hold.token == value) then
+      elseif hold and (not value or lease and lease.token == hold.token) then
+        room.beside, hold.told_ttl = beside, lease and lease.told_ttl
         load_exclusive(room, hold)
-      elseif value then
-        call('DEL', room.h)
-        room.foreign = { kind = kind, left = call('PTTL', key), value = value }
+      else
+        if beside and not (lease and beside == 'd') then
+          -- Of a lease that is over.
+          call('DEL', room.h)
+          beside = nil
+        end
+        room.beside = beside
+        if lease then
+          load_exclusive(room, lease)
+        elseif value then
+          room.foreign = { kind = kind, left = call('PTTL', key) }
+        end
       end
     else
       room.foreign = { kind = kind, left = call('PTTL', key) }
@@ -181,11 +192,22 @@ local function library(turn)
     end
   end
 
+  -- Writes what has become of an exclusive lease, if there is anything to be said of it.
+  local function keep_beside(room, hold)
+    local beside = write_exclusive(room, hold)
+    if beside then
+      call('SET', room.h, beside, 'PX', ms_until(blocks_until(hold)))
+    elseif room.beside then
+      call('DEL', room.h)
+    end
+    room.beside = beside
+  end
+
   -- Writes a lease as it now stands.
   function lib.keep(room, hold)
     if hold.mode == 'x' then
       call('PEXPIRE', room.key, ms_until(hold.expires))
-      call('SET', room.h, write_exclusive(room, hold), 'PX', ms_until(blocks_until(hold)))
+      keep_beside(room, hold)
     else
       keep_placeholder(room)
       call('HSET', room.h, hold.token, write_shared(hold))
@@ -200,6 +222,7 @@ local function library(turn)
       keep_placeholder(room)
     else
       call('DEL', room.key, room.h)
+      room.beside = nil
     end
   end
 
@@ -210,15 +233,15 @@ local function library(turn)
     local hold = {
       token = ask.token, mode = ask.mode, cap = ask.cap, slot = free_slot(room, ask.mode), letter = 's', ttl = ask.ttl,
       first = turn.reserve(turn, count), count = count, delay = ask.delay, since = now, expires = now + ttl * 1000,
-      value = ask.value, strangers = is_recent(room.strangers) and room.strangers,
+      value = ask.value, strangers = is_recent(room.strangers) and room.strangers, told_ttl = ask.ttl,
     }
     if hold.mode == 'x' then
       if room.strangers then
         -- What is known of them is in its record from now on.
         call('DEL', room.p)
       end
-      call('SET', room.key, hold.token, 'PX', ttl)
-      call('SET', room.h, write_exclusive(room, hold), 'PX', ttl + hold.delay)
+      call('SET', room.key, turn.lease(turn, hold.token, hold.ttl, hold.first, count, hold.value), 'PX', ttl)
+      keep_beside(room, hold)
       room.holds[1] = hold
     else
       call('HSET', room.h, hold.token, write_shared(hold))
@@ -282,9 +305,8 @@ local function library(turn)
       call('RPUSH', room.q, ask.token, record)
     end
     local hold = room.holds[1]
-    if hold and hold.is_plain then
-      call('SETRANGE', room.h, 0, 'd')
-      hold.is_plain = false
+    if hold and hold.mode == 'x' and (not room.beside or string.byte(room.beside) == 115) then
+      keep_beside(room, hold)
     end
     call('PEXPIRE', room.q, @QUEUE_MS)
     call('PEXPIRE', room.p, @QUEUE_MS)

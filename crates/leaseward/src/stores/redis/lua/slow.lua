@@ -145,26 +145,25 @@ local function slow_operations(turn)
       hand_over(room)
       return answer(@RELEASED)
     end
-    if room.foreign and room.foreign.value == token then
-      -- Ours, but its record is gone: deleted by hand, or evicted.
-      call('DEL', key)
-      room.foreign = nil
-      hand_over(room)
-      return answer(@RELEASED)
-    end
     answer(@NOT_YOURS, @NOT_OURS)
   end
 
   -- Nobody reads through more.
   local SHOWN_MAX = 1000
+  -- As much as a token may have.
+  local SHOWN_BYTES = 512
 
   -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the queue. The kind
-  -- is `several` if readers or permits have it.
+  -- is `several` if readers or permits have it. Of a value that is none of ours only the beginning is read: it may be data.
   local function show(key)
     local h, q = side .. 'h:' .. key, side .. 'q:' .. key
     local kind = call('TYPE', key).ok
     local beside = call('TYPE', h).ok
-    local value = kind == 'string' and call('GET', key) or ''
+    local value = ''
+    if kind == 'string' then
+      value = call('GETRANGE', key, 0, SHOWN_BYTES - 1)
+      value = string.match(value, '^%x+:[^\n]*\n') and call('GET', key) or value
+    end
     if value == @PLACEHOLDER and beside == 'hash' then
       kind = 'several'
     end

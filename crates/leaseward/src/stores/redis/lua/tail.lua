@@ -6,7 +6,7 @@ local turn = {
   side = ARGV[1], client = ARGV[2], handover = ARGV[3], stride = tonumber(ARGV[4]),
   at = 5, k = 2, out = out, n = 0,
   last = false, is_written = false, is_ahead = false, left_behind = false, ops = false,
-  answer = answer, text = text, last_fence = last_fence, reserve = reserve, record = record, next_key = next_key,
+  answer = answer, text = text, last_fence = last_fence, reserve = reserve, lease = lease, owner = owner, next_key = next_key,
   join = join, pass_on = pass_on, records = records, library = library, slow_operations = slow_operations, slow = slow,
 }
 
