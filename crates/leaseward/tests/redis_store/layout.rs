@@ -43,7 +43,7 @@ async fn an_exclusive_lock_is_a_string_with_an_expiry() {
     assert_eq!(server.cli(&["type", "lock:a"]), "string");
     let held = server.cli(&["--raw", "get", "lock:a"]);
     let lines: Vec<_> = held.lines().collect();
-    let facts = format!("{} {fence} 1 {fence}", LONG.as_millis());
+    let facts = format!("s{} {fence} 1 {fence}", LONG.as_millis());
     assert_eq!(lines[..3], [&token(1).reveal(), &facts, "=the cellar"]);
     let left: u128 = server.cli(&["pttl", "lock:a"]).parse().expect("it has an end");
     assert!(left <= LONG.as_millis() && left > LONG.as_millis() / 2, "{left}");
@@ -122,16 +122,26 @@ async fn what_has_become_of_a_lease_stands_beside_it() {
     all(&*store, [renewing_for(2 * LONG)]).await;
     let shown = store.inspect(Query::Name(name("a"))).await.expect("it answers");
     assert_eq!(shown[0].holders[0].ttl, 2 * LONG);
-    // Waited for, then not.
+    let left = |key| server.cli(&["pttl", key]).parse::<i64>().expect("a number");
+    assert!((left("lock:a") - left(BESIDE)).abs() < 1_000, "they end together");
+    let letter =
+        || server.cli(&["--raw", "get", "lock:a"]).lines().nth(1).map(|line| line[..1].to_owned());
+    assert_eq!(letter().as_deref(), Some("d"));
+    // Waited for, then not, and again.
     all(&*store, [queueing("a", 2), releasing("a", 2), renewing_for(2 * LONG)]).await;
     all(&*store, [renewing_for(2 * LONG), queueing("a", 2), releasing("a", 1)]).await;
     assert_eq!(server.cli(&["exists", BESIDE]), "0", "it was the lease before's");
     assert_eq!(owner(&server, "lock:a"), token(2).reveal());
-    all(&*store, [queueing("a", 3)]).await;
-    assert_eq!(server.cli(&["get", BESIDE]), "d");
-    let left = |key| server.cli(&["pttl", key]).parse::<i64>().expect("a number");
-    assert!((left("lock:a") - left(BESIDE)).abs() < 1_000, "they end together");
-    all(&*store, [releasing("a", 2), releasing("a", 3)]).await;
+    assert_eq!(letter().as_deref(), Some("s"), "nobody waits");
+    for is_usual in [true, false] {
+        let rest = (!is_usual).then(something_unusual);
+        let batch = [queueing("a", 3)].into_iter().chain(rest).collect();
+        assert!(matches!(store.submit(batch).await[0], Ok(Reply::Queued(_))));
+        assert_eq!((letter().as_deref(), keys(&server).len()), (Some("w"), 3), "{is_usual}");
+        all(&*store, [releasing("a", 3), renewing("a", 2)]).await;
+        assert_eq!((letter().as_deref(), keys(&server).len()), (Some("s"), 2), "nobody waits");
+    }
+    all(&*store, [queueing("a", 3), releasing("a", 2), releasing("a", 3)]).await;
     assert_eq!(keys(&server), [FENCE]);
 }
 
@@ -194,7 +204,7 @@ async fn every_key_but_the_fence_counter_ends_by_itself() {
     let stand = keys(&server);
     let kinds = ["lock:", "leaseward:h:", "leaseward:q:", "leaseward:p:"];
     let count = |kind: &&str| stand.iter().filter(|key| key.starts_with(*kind)).count();
-    assert_eq!(kinds.iter().map(count).collect::<Vec<_>>(), [6, 5, 5, 1], "{stand:?}");
+    assert_eq!(kinds.iter().map(count).collect::<Vec<_>>(), [6, 4, 5, 1], "{stand:?}");
     for key in stand {
         let left: i64 = server.cli(&["pttl", &key]).parse().expect("a number");
         assert_eq!(left == -1, key == FENCE, "{key} lasts {left} ms");

@@ -12,7 +12,7 @@ use crate::help::{
 /// The least that a user needs, as for `ACL SETUSER`; `docs/stores/redis.md` has the same line.
 const LEAST: &str = "locker on >sesame resetkeys ~lock:* ~leaseward:* resetchannels &leaseward:c:* -@all \
     +hello +auth +ping +select +client|id +client|setname +client|kill +script|load +evalsha +eval +info +role \
-    +subscribe +publish +time +exists +type +get +set +mget +getrange +del +pexpire +pttl +scan \
+    +subscribe +publish +time +exists +type +get +set +mget +getrange +setrange +del +pexpire +pttl +scan \
     +hset +hdel +hmget +hgetall +hkeys +rpush +lpush +lpop +llen +lrange +lpos +lindex +lset +lrem";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -260,7 +260,8 @@ fn lease(held: &[u8], left: i64, now_us: u64) -> Option<(Token, HeldView)> {
     let end = held.iter().position(|b| *b == b'\n')?;
     let token: Token = std::str::from_utf8(&held[..end]).ok()?.parse().ok()?;
     let (fields, value) = fields(&held[end + 1..])?;
-    let [ttl, fence, count, since] = *fields.as_slice() else { return None };
+    let [first, fence, count, since] = *fields.as_slice() else { return None };
+    let (_letter, ttl) = first.split_at_checked(1)?;
     let fence = fence_of(fence, count.parse().ok()?)?;
     let (ttl_ms, since_us) = (ttl.parse().ok()?, since.parse().ok()?);
     let held = Duration::from_micros(now_us.saturating_sub(since_us));

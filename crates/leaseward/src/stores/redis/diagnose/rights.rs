@@ -136,6 +136,7 @@ fn wanted(keys: &Keys, config: &Config) -> Vec<Wanted> {
         &["TYPE", &lock],
         &["PTTL", &lock],
         &["PEXPIRE", &lock, "1"],
+        &["SETRANGE", &lock, "0", "a"],
         &["HSET", &h, "a", "b"],
         &["HDEL", &h, "a"],
         &["HGETALL", &h],

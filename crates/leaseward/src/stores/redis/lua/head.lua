@@ -8,13 +8,13 @@
 -- ARGV[4]    how many keys stand in KEYS for each lock key
 -- ARGV[5..]  operations: a letter, then the fields of `operations.lua`
 --
--- A name has up to four keys. The lock key is what every library of that layout has: a string with an expiry, written once
--- and deleted by whoever knows it. It begins with the owner's token; in the line behind it are its TTL, its fence, how many
--- there are, and since when it is held; behind that what its holder wants to be known. So a lease is one key, as theirs are.
--- Beside it, only while they are needed:
---   h:<key>  what has become of an exclusive lease since: just 'd' if somebody has queued behind it, else its record, a
---            string. Readers and permits: a hash of token -> record. The lock key then holds the placeholder, for as long
---            as the longest of them lasts.
+-- A name has up to four keys. The lock key is what every library of that layout has: a string with an expiry, set if it is
+-- not there and deleted by whoever knows the token. It begins with that; in the line behind it are a letter, the TTL, the
+-- fence, how many there are, and since when it is held; behind that what its holder wants to be known. So a lease is one key,
+-- as theirs are. The letter: 's' sound, and nothing to look at; 'w' somebody has queued behind it; 'd' more is to be known
+-- of it, and stands beside it. Nothing else in it changes. Beside it, only while they are needed:
+--   h:<key>  an exclusive lease with the letter 'd': its record, a string. Readers and permits: a hash of token -> record. The
+--            lock key then holds the placeholder, for as long as the longest of them lasts.
 --   q:<key>  a list, the queue: of each place the token, then its record, so that one call takes the next one out
 --   p:<key>  a hash: notes about clients of other libraries, while nobody of ours has an exclusive lease to keep them
 --
@@ -65,17 +65,17 @@ local function reserve(turn, count)
 end
 
 -- What the lock key of a new exclusive lease holds. All fields but the fence are texts.
-local function lease(turn, token, ttl, first, count, value)
+local function lease(turn, letter, token, ttl, first, count, value)
   local now = turn.now_text
   if not now then
     now = turn.text(turn.now)
     turn.now_text = now
   end
   local low = first % 10000000
-  return token .. string.format('\n%s %d%07d %s %s\n', ttl, (first - low) / 10000000, low, count, now) .. value
+  return token .. string.format('\n%s%s %d%07d %s %s\n', letter, ttl, (first - low) / 10000000, low, count, now) .. value
 end
 
--- Whose an exclusive lease of ours is, by what its lock key holds; nothing if it is none of ours.
+-- Whose an exclusive lease of ours is, by what its lock key holds, and its letter; nothing if it is none of ours.
 local function owner(held)
-  return held and string.match(held, '^(%x+:[^\n]*)\n%d+ %d+%S* %d+ %d+\n')
+  return string.match(held or '', '^(%x+:[^\n]*)\n([swd])%d+ %d+%S* %d+ %d+\n')
 end

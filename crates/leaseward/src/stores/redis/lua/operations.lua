@@ -13,10 +13,10 @@ end
 local function join(turn, token, ttl, value, key, h, q)
   local call = redis.call
   local values = call('MGET', key, h)
-  local owner, beside = turn.owner(values[1]), values[2]
-  local letter, delay, holder = beside or 's', 0, owner
-  if beside and beside ~= 'd' then
-    letter, delay, holder = string.match(beside, '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+  local owner, letter = turn.owner(values[1])
+  local beside, delay, holder = letter == 'd' and values[2], 0, owner
+  if letter == 'd' then
+    letter, delay, holder = string.match(beside or '', '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
   end
   if not owner or owner ~= holder or owner == token then
     return false
@@ -34,8 +34,10 @@ local function join(turn, token, ttl, value, key, h, q)
   local now = turn.text(turn.now)
   local ahead = call('RPUSH', q, token, 'x 0 ' .. ttl .. ' 1 0 ' .. now .. ' ' .. now .. ' ' .. turn.client .. '\n' .. value)
     / 2 - 1
-  if letter == 's' then
-    call('SET', h, 'd' .. string.sub(beside or '', 2), 'PX', math.max(left, 1))
+  if letter == 's' and beside then
+    call('SET', h, 'd' .. string.sub(beside, 2), 'PX', math.max(left, 1))
+  elseif letter == 's' then
+    call('SETRANGE', key, #owner + 1, 'w')
   end
   if ahead == 0 then
     call('PEXPIRE', q, @QUEUE_MS)
@@ -59,12 +61,8 @@ local function pass_on(turn, key, h, q, to, place)
   end
   local waiting = call('LLEN', q) / 2 - 1
   local first = turn.reserve(turn, tonumber(count))
-  call('SET', key, turn.lease(turn, to, ttl, first, count, value), 'PX', given)
-  if waiting > 0 then
-    call('SET', h, 'd', 'PX', given)
-  else
-    call('DEL', h)
-  end
+  call('SET', key, turn.lease(turn, waiting > 0 and 'w' or 's', to, ttl, first, count, value), 'PX', given)
+  call('DEL', h)
   call('LPOP', q, 2)
   -- Who keeps the queue alive: `script.rs` says why that is enough.
   if waiting > 0 and turn.now - seen > turn.now % @WINDOW_US then
@@ -91,7 +89,7 @@ local function ask(turn, letter)
     local fences = count == '1' and 1 or tonumber(count)
     local first = turn.reserve(turn, fences)
     -- Asking for the value before, which is none, is cheaper than being answered that it is all right.
-    call('SET', key, turn.lease(turn, token, ttl, first, count, value), 'PX', ttl, 'GET')
+    call('SET', key, turn.lease(turn, 's', token, ttl, first, count, value), 'PX', ttl, 'GET')
     if fences > 1 then
       return turn.answer(turn, @GRANTED, first, fences, -1, 0)
     end
@@ -116,15 +114,15 @@ local function renew(turn)
   turn.at = at + 3
   local h = turn.side .. 'h:' .. key
   local values = call('MGET', key, h)
-  local held, beside = values[1] or '', values[2]
-  local start, sound = token .. '\n' .. (beside and '' or ttl .. ' '), 's' .. ttl .. ' '
+  local held, beside = values[1] or '', values[2] or ''
+  local sound = 's' .. ttl .. ' '
+  local start, changed = token .. '\n' .. sound, token .. '\nd'
   local waiting
-  if string.sub(held, 1, #start) == start and (not beside or string.sub(beside, 1, #sound) == sound) then
+  if string.sub(held, 1, #start) == start
+    or string.sub(held, 1, #changed) == changed and string.sub(beside, 1, #sound) == sound then
     -- Written whatever comes of it: what waits for replicas waits for a write.
     call('PEXPIRE', key, ttl)
-    if beside then
-      call('PEXPIRE', h, ttl)
-    end
+    call('PEXPIRE', h, ttl)
     waiting = turn.handover == 'never' and 1 or 0
   else
     waiting = turn.slow(turn).renew(token, tonumber(ttl), key)
@@ -147,10 +145,13 @@ local function release(turn)
   local h = side .. 'h:' .. key
   if keep == '0' and turn.handover ~= 'never' then
     local values = call('MGET', key, h)
-    local letter = values[2] and string.byte(values[2]) or 115
-    if turn.owner(values[1]) == token and (letter == 115 or letter == 100) then
+    local owner, letter = turn.owner(values[1])
+    if letter == 'd' then
+      letter = string.sub(values[2] or '', 1, 1)
+    end
+    if owner == token and (letter == 's' or letter == 'w' or letter == 'd') then
       local q = side .. 'q:' .. key
-      local to = letter == 100 and call('LRANGE', q, 0, 1)
+      local to = letter ~= 's' and call('LRANGE', q, 0, 1)
       if not to or not to[1] then
         call('DEL', key, h)
         return turn.answer(turn, @RELEASED)

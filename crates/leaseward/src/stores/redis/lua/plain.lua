@@ -23,22 +23,21 @@
 local argv, names, try, side = ARGV, KEYS, redis.pcall, ARGV[1]
 -- The clock and the newest fence, once they were read.
 local now, now_text, last
--- What is known of one name without looking: its key, what that holds, what stands beside it, and the time it has left.
-local known, held, beside, left
+-- What is known of one name without looking: its key, what that holds, and the time it has left.
+local known, held, left
 local byte, find = string.byte, string.find
 
 -- The most usual, straight through: without the functions below, which every call would have to make anew.
 if argv[5] == 'r' or argv[5] == 'h' then
   local key, token = names[2], argv[8]
-  local h = side .. 'h:' .. key
-  local pair = try('MGET', key, h)
-  held, beside = pair[1], pair[2]
-  local from, upto = find(held or '', token, 1, true)
-  local is_ours = from == 1 and byte(held, upto + 1) == 10
-  if is_ours and not beside and not argv[9] and type(try('DEL', key)) == 'number' then
+  held = try('GET', key)
+  held = type(held) == 'string' and held or ''
+  local from, upto = find(held, token, 1, true)
+  local letter = from == 1 and byte(held, upto + 1) == 10 and byte(held, upto + 2)
+  if letter == 115 and not argv[9] and type(try('DEL', key)) == 'number' then
     return
   end
-  if is_ours and beside == 'd' then
+  if letter == 119 then
     local time = redis.call('TIME')
     local q, micros = side .. 'q:' .. key, time[2]
     micros = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
@@ -69,12 +68,8 @@ if argv[5] == 'r' or argv[5] == 'h' then
         if waiting == 0 and has_joined or waiting > 0 and last - seen > last % @WINDOW_US then
           try('PEXPIRE', q, '@QUEUE_MS')
         end
-        try('SET', key, to .. '\n' .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n' .. value, 'PX', given, 'GET')
-        if has_joined or waiting > 0 then
-          try('PEXPIRE', h, given)
-        else
-          try('DEL', h)
-        end
+        try('SET', key, to .. ((has_joined or waiting > 0) and '\nw' or '\ns') .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n'
+          .. value, 'PX', given, 'GET')
         try('PUBLISH', 'leaseward:c:' .. client, 'G ' .. micros .. ' 1 ' .. given .. ' -1 ' .. waiting .. ' ' .. to .. '\n' .. key)
         if has_joined then
           return micros .. ' ' .. waiting .. ' ' .. given .. ' ' .. string.sub(to, 34)
@@ -104,7 +99,7 @@ elseif argv[5] == 'a' and argv[10] == '1' and try('EXISTS', names[2], side .. 'h
   micros = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
   local before = try('SET', names[1], micros, 'GET')
   if not before or type(before) == 'string' and #before == #micros and before < micros then
-    if not try('SET', key, token .. '\n' .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n' .. argv[9], 'PX', ttl, 'GET') then
+    if not try('SET', key, token .. '\ns' .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n' .. argv[9], 'PX', ttl, 'GET') then
       return micros
     end
   elseif type(before) == 'string' then
@@ -175,7 +170,7 @@ while argv[at] do
       n, k = n + 4, k + many * stride
       -- All have the fence of the first in what they hold, and two letters for how many are before it in the run: printing
       -- each fence would be a tenth of all work.
-      local head, tail, m = '\n' .. ttl .. ' ' .. text(first), ' ' .. count .. ' ' .. now_text .. '\n' .. value, 1
+      local head, tail, m = '\ns' .. ttl .. ' ' .. text(first), ' ' .. count .. ' ' .. now_text .. '\n' .. value, 1
       local high, low, char = 64, 64, string.char
       for i = at, at + many - 1 do
         number = number + 1
@@ -199,9 +194,8 @@ while argv[at] do
         known = nil
         is_free = is_distinct and try('EXISTS', key, h, q) == 0
         if not is_free then
-          local pair = try('MGET', key, h)
-          held, beside = pair[1], pair[2]
-          if held then
+          held = try('GET', key)
+          if type(held) == 'string' then
             known, left = key, try('PTTL', key)
           else
             is_free = not is_distinct and try('EXISTS', key, h, q) == 0
@@ -210,17 +204,18 @@ while argv[at] do
       end
       if is_free then
         local fence = reserve(tonumber(count))
-        if fence and not try('SET', key, token .. '\n' .. ttl .. ' ' .. text(fence) .. ' ' .. count .. ' ' .. now_text .. '\n'
+        if fence and not try('SET', key, token .. '\ns' .. ttl .. ' ' .. text(fence) .. ' ' .. count .. ' ' .. now_text .. '\n'
             .. value, 'PX', ttl, 'GET') then
           out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number, @RUN, 1, fence
           n, is_odd = n + 4, false
         end
       elseif known == key and type(left) == 'number' and left >= 0 then
         -- Held by one of ours, by all appearances.
-        local owner = string.match(held, '^(%x+:[^\n]*)\n%d+ %d+%S* %d+ %d+\n')
-        local state, delay, holder = beside or 's', 0, owner
-        if beside and beside ~= 'd' then
-          state, delay, holder = string.match(beside, '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
+        local owner, state = string.match(held, '^(%x+:[^\n]*)\n([swd])%d+ %d+%S* %d+ %d+\n')
+        local beside, delay, holder = nil, 0, owner
+        if state == 'd' then
+          beside = try('GET', h)
+          state, delay, holder = string.match(type(beside) == 'string' and beside or '', '^(%a)%d+ %d+ %d+ (%d+) %d+ ([^\n]*)\n')
         end
         local is_ours = owner and owner ~= token and owner == holder
         if is_ours and letter == 'a' and state == 's' then
@@ -248,9 +243,11 @@ while argv[at] do
             .. now_text .. ' ' .. now_text .. ' ' .. argv[2] .. '\n' .. value)
           if type(length) == 'number' then
             joined[token] = true
-            if state == 's' then
-              beside = 'd' .. string.sub(beside or '', 2)
-              try('SET', h, beside, 'PX', left > 1 and left or 1)
+            if state == 's' and beside then
+              try('SET', h, 'd' .. string.sub(beside, 2), 'PX', left > 1 and left or 1)
+            elseif state == 's' then
+              try('SETRANGE', key, #owner + 1, 'w')
+              held = owner .. '\nw' .. string.sub(held, #owner + 3)
             end
             if length == 2 then
               try('PEXPIRE', q, '@QUEUE_MS')
@@ -271,60 +268,64 @@ while argv[at] do
     local ttl, start, sound, values, gone, g
     if letter == 'n' then
       ttl = argv[at]
-      start, sound = '\n' .. ttl .. ' ', 's' .. ttl .. ' '
+      sound = 's' .. ttl .. ' '
+      start = '\n' .. sound
       at = at + 1
     end
     if is_distinct and many > 1 then
       keys, gone, g = {}, {}, 0
-      local m, to_h = 0, side .. 'h:'
+      local m = 0
       for i = k, k + (many - 1) * stride, stride do
-        local key = names[i]
-        keys[m + 1], keys[m + 2] = key, to_h .. key
-        m = m + 2
+        m = m + 1
+        keys[m] = names[i]
       end
       values = try('MGET', unpack(keys))
-      while not ttl and g < many and not values[g * 2 + 2] do
-        local from, upto = find(values[g * 2 + 1] or '', argv[at + g], 1, true)
-        if from ~= 1 or byte(values[g * 2 + 1], upto + 1) ~= 10 then
+      local seen = 0
+      while not ttl and seen < many do
+        local one = values[seen + 1] or ''
+        local from, upto = find(one, argv[at + seen], 1, true)
+        if from ~= 1 or byte(one, upto + 1) ~= 10 or byte(one, upto + 2) ~= 115 then
           break
         end
-        g = g + 1
-        gone[g] = keys[g * 2 - 1]
+        seen = seen + 1
       end
-      if g == many and type(try('DEL', unpack(gone))) == 'number' then
+      if seen == many and type(try('DEL', unpack(keys))) == 'number' then
         -- Nothing is unusual about any of them.
         at, k, number, many = at + many, k + many * stride, number + many, 0
       end
-      gone, g = {}, 0
     end
     for i = 1, many do
-      local key, token, h, is_odd = names[k], argv[at], nil, true
+      local key, token, is_odd = names[k], argv[at], true
       k, at, number = k + stride, at + 1, number + 1
       if values then
-        h, held, beside = keys[i * 2], values[i * 2 - 1], values[i * 2]
+        held = values[i] or ''
       elseif is_over then
-        held = nil
-      else
-        h = side .. 'h:' .. key
-        if known ~= key then
-          local pair = try('MGET', key, h)
-          held, beside = pair[1], pair[2]
-        end
+        held = ''
+      elseif known ~= key then
+        held = try('GET', key)
+        held = type(held) == 'string' and held or ''
       end
       known = nil
-      local from, upto = find(held or '', token, 1, true)
+      local from, upto = find(held, token, 1, true)
       if from == 1 and byte(held, upto + 1) == 10 then
+        local state, h, beside = byte(held, upto + 2), nil, nil
+        if state == 100 then
+          h = side .. 'h:' .. key
+          beside = try('GET', h)
+          beside = type(beside) == 'string' and beside or ''
+          state = byte(beside)
+        end
         if ttl then
           -- Written whatever comes of it: what waits for replicas waits for a write.
-          if not beside then
+          if not h then
             is_odd = find(held, start, upto + 1, true) ~= upto + 1 or try('PEXPIRE', key, ttl) ~= 1
           elseif string.sub(beside, 1, #sound) == sound and try('PEXPIRE', key, ttl) == 1 then
             try('PEXPIRE', h, ttl)
             is_odd = false
           end
         else
-          local state, q, to = beside and byte(beside) or 115, nil, nil
-          if state == 100 then
+          local is_waited_for, q, to = state == 119 or state == 100, nil, nil
+          if is_waited_for then
             q = side .. 'q:' .. key
             to = try('LRANGE', q, '0', '1')
             if not to[1] and not to.err then
@@ -332,13 +333,17 @@ while argv[at] do
             end
           end
           if state == 115 then
-            if values then
-              gone[g + 1], gone[g + 2] = key, h
-              g, is_odd = g + 2, false
+            if not values then
+              is_odd = type(h and try('DEL', key, h) or try('DEL', key)) == 'table'
             else
-              is_odd = type(try('DEL', key, h)) == 'table'
+              g, is_odd = g + 1, false
+              gone[g] = key
+              if h then
+                g = g + 1
+                gone[g] = h
+              end
             end
-          elseif state == 100 and to[1] then
+          elseif is_waited_for and to[1] then
             -- To the first in the queue, unless that one is dead or wants something else.
             local given, count, seen, client, value =
               string.match(to[2] or '', '^x %d+ (%d+) (%d+) 0 %d+ (%d+) (%S+)\n(.*)$')
@@ -355,12 +360,11 @@ while argv[at] do
             end
             if first then
               local waiting, fence = try('LLEN', q) / 2 - 1, text(first)
-              known, beside = key, waiting > 0 and 'd'
-              held = to[1] .. '\n' .. asked .. ' ' .. fence .. ' ' .. count .. ' ' .. now_text .. '\n' .. value
+              known = key
+              held = to[1] .. (waiting > 0 and '\nw' or '\ns') .. asked .. ' ' .. fence .. ' ' .. count .. ' ' .. now_text .. '\n'
+                .. value
               try('SET', key, held, 'PX', given, 'GET')
-              if beside then
-                try('SET', h, beside, 'PX', given, 'GET')
-              else
+              if h then
                 try('DEL', h)
               end
               try('LPOP', q, '2')

@@ -5,8 +5,8 @@ local function records(turn)
 
   -- An exclusive lease, by what its lock key holds. Nothing if it is none of ours.
   function records.read_lease(held)
-    local token, ttl, first, before, count, since, value =
-      string.match(held, '^(%x+:[^\n]*)\n(%d+) (%d+)(%S*) (%d+) (%d+)\n(.*)$')
+    local token, letter, ttl, first, before, count, since, value =
+      string.match(held, '^(%x+:[^\n]*)\n([swd])(%d+) (%d+)(%S*) (%d+) (%d+)\n(.*)$')
     if not token then
       return
     end
@@ -18,7 +18,7 @@ local function records(turn)
     return {
       strangers = false, token = token, mode = 'x', cap = 0, slot = -1, letter = 's', ttl = tonumber(ttl),
       first = tonumber(first), count = tonumber(count), delay = 0, since = tonumber(since), value = value,
-      told_ttl = tonumber(ttl),
+      told_ttl = tonumber(ttl), told_letter = letter,
     }
   end
 
@@ -39,18 +39,18 @@ local function records(turn)
     }
   end
 
-  -- What has to stand beside the lock key of an exclusive lease as it is now; nothing if there is no need.
+  -- The letter of an exclusive lease as it is now, and what has to stand beside its lock key; nothing if there is no need.
   function records.write_exclusive(room, hold)
     local letter, seen = hold.letter, hold.strangers
     local is_sound = letter == 's' and hold.delay == 0 and not seen and hold.expires <= now + hold.ttl * 1000
     local is_waited_for = call('EXISTS', room.q) == 1
     if is_sound and hold.ttl == hold.told_ttl then
-      return is_waited_for and 'd' or nil
+      return is_waited_for and 'w' or 's'
     end
     if letter == 's' and (is_waited_for or not is_sound) then
       letter = 'd'
     end
-    return (seen and 'f' .. text(seen.seen) .. ' ' .. text(seen.open) .. ' ' or '')
+    return 'd', (seen and 'f' .. text(seen.seen) .. ' ' .. text(seen.open) .. ' ' or '')
       .. format('%s%d %s %d %d %s ', letter, hold.ttl, text(hold.first), hold.count, hold.delay, text(hold.since))
       .. hold.token .. '\n' .. hold.value
   end

@@ -106,15 +106,16 @@ local function library(turn)
       if not beside and (value == @PLACEHOLDER or not value) and call('EXISTS', room.h) == 1 then
         load_shared(room)
       elseif hold and (not value or lease and lease.token == hold.token) then
-        room.beside, hold.told_ttl = beside, lease and lease.told_ttl
+        room.beside = beside
+        if lease then
+          hold.told_ttl, hold.told_letter = lease.told_ttl, lease.told_letter
+        end
         load_exclusive(room, hold)
       else
-        if beside and not (lease and beside == 'd') then
+        if beside then
           -- Of a lease that is over.
           call('DEL', room.h)
-          beside = nil
         end
-        room.beside = beside
         if lease then
           load_exclusive(room, lease)
         elseif value then
@@ -192,9 +193,13 @@ local function library(turn)
     end
   end
 
-  -- Writes what has become of an exclusive lease, if there is anything to be said of it.
+  -- Writes what has become of an exclusive lease. Its lock key is there if its letter is known.
   local function keep_beside(room, hold)
-    local beside = write_exclusive(room, hold)
+    local letter, beside = write_exclusive(room, hold)
+    if hold.told_letter and letter ~= hold.told_letter then
+      call('SETRANGE', room.key, #hold.token + 1, letter)
+      hold.told_letter = letter
+    end
     if beside then
       call('SET', room.h, beside, 'PX', ms_until(blocks_until(hold)))
     elseif room.beside then
@@ -240,7 +245,8 @@ local function library(turn)
         -- What is known of them is in its record from now on.
         call('DEL', room.p)
       end
-      call('SET', room.key, turn.lease(turn, hold.token, hold.ttl, hold.first, count, hold.value), 'PX', ttl)
+      hold.told_letter = call('EXISTS', room.q) == 1 and 'w' or 's'
+      call('SET', room.key, turn.lease(turn, hold.told_letter, hold.token, hold.ttl, hold.first, count, hold.value), 'PX', ttl)
       keep_beside(room, hold)
       room.holds[1] = hold
     else
@@ -305,7 +311,7 @@ local function library(turn)
       call('RPUSH', room.q, ask.token, record)
     end
     local hold = room.holds[1]
-    if hold and hold.mode == 'x' and (not room.beside or string.byte(room.beside) == 115) then
+    if hold and hold.mode == 'x' and (hold.told_letter == 's' or room.beside and string.byte(room.beside) == 115) then
       keep_beside(room, hold)
     end
     call('PEXPIRE', room.q, @QUEUE_MS)
