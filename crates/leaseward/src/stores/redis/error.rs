@@ -322,12 +322,12 @@ mod tests {
     #[test]
     fn every_code_has_its_kind_and_its_reaction() {
         use ErrorKind::{Indeterminate, Refused, Unavailable, Unsupported};
-        use Reaction::{AskAgain, Reconnect, Redirect, SendScript, Tell};
+        use Reaction::{AskAgain, LookElsewhere, Reconnect, Redirect, SendScript, Tell};
         for (text, kind, reaction) in [
             ("LOADING", Unavailable, Tell),
             ("BUSY", Unavailable, Tell),
             ("MASTERDOWN", Unavailable, Reconnect),
-            ("CLUSTERDOWN", Unavailable, Tell),
+            ("CLUSTERDOWN", Unavailable, LookElsewhere),
             ("TRYAGAIN", Unavailable, AskAgain),
             ("READONLY", Unavailable, Reconnect),
             ("MISCONF", Unavailable, Tell),

@@ -182,10 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_side_key_and_is_none_is_somebodys_name() {
+    fn what_only_looks_like_a_side_key_is_nobodys() {
         let keys = Keys::new("lease".into(), true);
         let name = |key: &str| keys.name_of_any(key.as_bytes());
-        assert_eq!(name("leaseward:{5}"), Name::new("ward:{5}").ok());
+        for cut_off in
+            ["leaseward:", "leaseward:{", "leaseward:{5", "leaseward:{5}", "leaseward:{5}:"]
+        {
+            assert_eq!(name(cut_off), None, "{cut_off}");
+        }
         assert_eq!(name("leaseward:{5}:h:leasea"), Name::new("a").ok());
     }
 
