@@ -199,3 +199,88 @@ async fn a_reader_that_was_told_of_its_end_stays_ended() {
     skew.set_ms(21_000);
     granted(one(&*store, taking("a", 3)).await);
 }
+
+const BESIDE: &str = "leaseward:h:lock:a";
+
+fn renewing_for(ttl: Duration) -> Operation {
+    let Operation::Renew(renew) = renewing("a", 1) else { unreachable!() };
+    Operation::Renew(leaseward::store::Renew { ttl, ..renew })
+}
+
+/// What has become of a lease is lost: it may have been broken, so its holder is told that it is not its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_record_was_lost_is_not_lengthened() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    for is_broken in [false, true] {
+        granted(one(&*store, taking("a", 1)).await);
+        if is_broken {
+            let order = Break { name: name("a"), now: false };
+            store.break_lease(order).await.expect("it is broken");
+        } else {
+            one(&*store, renewing_for(2 * LONG)).await.expect("it is renewed");
+        }
+        assert_eq!(server.cli(&["del", BESIDE]), "1");
+        for is_usual in [true, false] {
+            let rest = (!is_usual).then(something_unusual);
+            let batch = [renewing("a", 1)].into_iter().chain(rest).collect();
+            let late = store.submit(batch).await;
+            assert!(matches!(late[0], Ok(Reply::NotYours(_))), "{is_broken} {is_usual} {late:?}");
+        }
+        let left: u128 = server.cli(&["pttl", "lock:a"]).parse().expect("it has an end");
+        assert_eq!(left > LONG.as_millis(), !is_broken, "nothing was made shorter");
+        let busy = one(&*store, taking("a", 2)).await;
+        assert!(matches!(busy, Ok(Reply::Busy(_))), "it is not free before its end: {busy:?}");
+        released(&*store, "a", 1, true).await;
+        assert_eq!(keys(&server), ["leaseward:fence"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_where_a_record_should_be_is_left_alone() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    granted(one(&*store, taking("a", 1)).await);
+    let strange: [(&[&str], &str); 2] =
+        [(&["sadd", BESIDE, "x"], "set"), (&["set", BESIDE, "some data"], "string")];
+    for (put, kind) in strange {
+        server.cli(put);
+        queued(&*store, queueing("a", 2)).await;
+        let error = one(&*store, renewing_for(2 * LONG)).await.expect_err("it cannot be noted");
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        let order = Break { name: name("a"), now: false };
+        store.break_lease(order).await.expect_err("it cannot be noted");
+        released(&*store, "a", 2, false).await;
+        assert_eq!(server.cli(&["type", BESIDE]), kind);
+        // Without the lock nobody can know whether the name is free.
+        released(&*store, "a", 1, true).await;
+        one(&*store, taking("a", 1)).await.expect_err("nobody can know");
+        assert_eq!(server.cli(&["type", BESIDE]), kind);
+        server.cli(&["del", BESIDE]);
+        granted(one(&*store, taking("a", 1)).await);
+    }
+}
+
+/// Data that begins a little like a lease of ours: it is held by somebody else, and keeps what it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_resembles_a_lease_is_not_touched() {
+    let server = RedisServer::start();
+    let store = open(&server.url()).await;
+    let token = token(1).reveal();
+    let run = format!("{token}\ns1000 100@ 1 1\n");
+    let cut = format!("{token}\ns1000 100");
+    for data in ["a: 1\ns2 3 4 5\nmore", &*run, &*cut, &*token] {
+        server.cli(&["set", "lock:a", data]);
+        let busy = store.submit(vec![taking("a", 2), something_unusual()]).await;
+        assert!(matches!(busy[0], Ok(Reply::Busy(_))), "{data:?}: {busy:?}");
+        queued(&*store, queueing("a", 3)).await;
+        let late = store.submit(vec![renewing("a", 1), something_unusual()]).await;
+        assert!(matches!(late[0], Ok(Reply::NotYours(_))), "{data:?}: {late:?}");
+        let shown = holders(&*store, "a").await;
+        assert_eq!(&*shown[0].who, "a client of another library", "{data:?}");
+        assert_eq!(server.cli(&["pttl", "lock:a"]), "-1", "{data:?}");
+        assert_eq!(server.cli(&["get", "lock:a"]).trim_end(), data.trim_end());
+        released(&*store, "a", 3, true).await;
+        server.cli(&["del", "lock:a"]);
+    }
+}

@@ -318,7 +318,7 @@ fn fence_of(text: &str, count: u64) -> Option<Fence> {
         [high, low] => letter(high)? * LETTERS + letter(low)?,
         _ => return None,
     };
-    Some(Fence::new(first + before * count))
+    before.checked_mul(count).and_then(|before| first.checked_add(before)).map(Fence::new)
 }
 
 fn shared(token: &[u8], record: &[u8], now_us: u64) -> Option<HeldView> {

@@ -68,6 +68,8 @@ fn constant(name: &str) -> String {
         "NOT_OURS" => reason::NOT_OURS.to_string(),
         "BROKEN" => reason::BROKEN.to_string(),
         "PLACEHOLDER" => PLACEHOLDER.to_owned(),
+        // A pattern: what else begins with digits and a colon is none of ours.
+        "TOKEN" => "%x".repeat(32) + ":[^\\n]*",
         "LETTERS" => LETTERS.to_string(),
         // What has more is no fence: microseconds have as many until the year 2286.
         "FENCE_DIGITS" => "16".to_owned(),

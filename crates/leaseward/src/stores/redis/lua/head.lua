@@ -77,5 +77,8 @@ end
 
 -- Whose an exclusive lease of ours is, by what its lock key holds, and its letter; nothing if it is none of ours.
 local function owner(held)
-  return string.match(held or '', '^(%x+:[^\n]*)\n([swd])%d+ %d+%S* %d+ %d+\n')
+  local token, letter, before = string.match(held or '', '^(@TOKEN)\n([swd])%d+ %d+(%S*) %d+ %d+\n')
+  if token and (#before == 0 or #before == 2) then
+    return token, letter
+  end
 end

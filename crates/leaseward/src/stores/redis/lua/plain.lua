@@ -211,7 +211,10 @@ while argv[at] do
         end
       elseif known == key and type(left) == 'number' and left >= 0 then
         -- Held by one of ours, by all appearances.
-        local owner, state = string.match(held, '^(%x+:[^\n]*)\n([swd])%d+ %d+%S* %d+ %d+\n')
+        local owner, state, before = string.match(held, '^(@TOKEN)\n([swd])%d+ %d+(%S*) %d+ %d+\n')
+        if owner and #before ~= 0 and #before ~= 2 then
+          owner = nil
+        end
         local beside, delay, holder = nil, 0, owner
         if state == 'd' then
           beside = try('GET', h)

@@ -6,8 +6,8 @@ local function records(turn)
   -- An exclusive lease, by what its lock key holds. Nothing if it is none of ours.
   function records.read_lease(held)
     local token, letter, ttl, first, before, count, since, value =
-      string.match(held, '^(%x+:[^\n]*)\n([swd])(%d+) (%d+)(%S*) (%d+) (%d+)\n(.*)$')
-    if not token then
+      string.match(held, '^(@TOKEN)\n([swd])(%d+) (%d+)(%S*) (%d+) (%d+)\n(.*)$')
+    if not token or #before ~= 0 and #before ~= 2 then
       return
     end
     if before ~= '' then

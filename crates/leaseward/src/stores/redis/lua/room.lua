@@ -66,6 +66,7 @@ local function library(turn)
     elseif left == -1 then
       -- Somebody took the expiry away by hand: it is a lease all the same.
       call('PEXPIRE', room.key, hold.ttl)
+      call('PEXPIRE', room.h, hold.ttl + hold.delay)
       hold.expires = now + hold.ttl * 1000
     else
       hold.expires = now + left * 1000
@@ -103,7 +104,7 @@ local function library(turn)
       local values = call('MGET', key, room.h)
       local value, beside = values[1], values[2]
       local lease, hold = value and read_lease(value), beside and read_exclusive(beside)
-      if not beside and (value == @PLACEHOLDER or not value) and call('EXISTS', room.h) == 1 then
+      if not hold and (value == @PLACEHOLDER or not value) and call('EXISTS', room.h) == 1 then
         load_shared(room)
       elseif hold and (not value or lease and lease.token == hold.token) then
         room.beside = beside
@@ -112,11 +113,15 @@ local function library(turn)
         end
         load_exclusive(room, hold)
       else
-        if beside then
+        if hold then
           -- Of a lease that is over.
           call('DEL', room.h)
         end
         if lease then
+          if lease.told_letter == 'd' then
+            -- What was to be known of it is lost: deleted by hand, or evicted. Perhaps it was broken: it is not lengthened.
+            lease.letter = 'l'
+          end
           load_exclusive(room, lease)
         elseif value then
           room.foreign = { kind = kind, left = call('PTTL', key) }
@@ -196,6 +201,9 @@ local function library(turn)
   -- Writes what has become of an exclusive lease. Its lock key is there if its letter is known.
   local function keep_beside(room, hold)
     local letter, beside = write_exclusive(room, hold)
+    if beside and not room.beside and call('EXISTS', room.h) == 1 then
+      error({ err = 'WRONGTYPE where the record of a lease should be is something else' })
+    end
     if hold.told_letter and letter ~= hold.told_letter then
       call('SETRANGE', room.key, #hold.token + 1, letter)
       hold.told_letter = letter
@@ -444,7 +452,7 @@ local function library(turn)
   function lib.refuses(hold)
     if hold.letter == 'b' then
       return @BROKEN
-    elseif hold.letter == 'k' then
+    elseif hold.letter == 'k' or hold.letter == 'l' then
       return @NOT_OURS
     elseif hold.expires <= now then
       return @EXPIRED

@@ -150,7 +150,7 @@ local function slow_operations(turn)
 
   -- Nobody reads through more.
   local SHOWN_MAX = 1000
-  -- As much as a token may have.
+  -- As much as a token and the line behind it may have.
   local SHOWN_BYTES = 512
 
   -- A name as it stands: the time, kind of key, its time, its value, the record or records beside it, and the queue. The kind
@@ -162,7 +162,7 @@ local function slow_operations(turn)
     local value = ''
     if kind == 'string' then
       value = call('GETRANGE', key, 0, SHOWN_BYTES - 1)
-      value = string.match(value, '^%x+:[^\n]*\n') and call('GET', key) or value
+      value = turn.owner(value) and call('GET', key) or value
     end
     if value == @PLACEHOLDER and beside == 'hash' then
       kind = 'several'
