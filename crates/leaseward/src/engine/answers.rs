@@ -121,7 +121,7 @@ impl Engine {
                 // Whoever tried may have gone, and its token with it.
                 if !state.claim.is_ended() {
                     if let Some(waiter) = state.next_waiter() {
-                        after.tell.push((waiter.tell, Outcome::Busy(standing)));
+                        after.tell.push((waiter.tell, Outcome::Busy(standing).into()));
                     }
                     state.claim.end();
                     self.bury(&mut shard, bid, state);
@@ -157,6 +157,7 @@ impl Engine {
         if !state.claim.is_queued() {
             return;
         }
+        after.tell.extend(state.tell_to_wait());
         if std::mem::take(&mut state.ask_again) {
             state.is_in_flight = true;
             after.asks.push(self.ask_again(bid, &state));
@@ -175,6 +176,7 @@ impl Engine {
         if state.claim.is_ended() {
             return;
         }
+        after.tell.extend(state.tell_to_wait());
         if std::mem::take(&mut state.ask_again) {
             // It changed while this was under way.
             state.is_in_flight = true;
@@ -226,7 +228,7 @@ impl Engine {
             return;
         }
         for waiter in state.take_waiters() {
-            after.tell.push((waiter.tell, Outcome::Failed(error.duplicate())));
+            after.tell.push((waiter.tell, Outcome::Failed(error.duplicate()).into()));
         }
         drop(state);
         after.asks.push(self.discard(shard, bid));

@@ -107,14 +107,29 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-/// A caller of this process that waits for a lease.
+/// What a caller hears.
+pub(crate) enum Told {
+    Outcome(Outcome),
+    /// The name is not free: it has to wait. What becomes of that is told here.
+    Waits(oneshot::Receiver<Told>),
+}
+
+impl From<Outcome> for Told {
+    fn from(outcome: Outcome) -> Self {
+        Self::Outcome(outcome)
+    }
+}
+
+/// A caller of this process that asks for a lease.
 pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) owner: Option<OwnerId>,
     pub(crate) spec: Spec,
     /// The caller's span, so that what happens to its lease later is logged inside it.
     pub(crate) span: Option<Box<tracing::Span>>,
-    pub(crate) tell: oneshot::Sender<Outcome>,
+    pub(crate) tell: oneshot::Sender<Told>,
+    /// Whether it knows that it has to wait. Who has only asked, in a batch with others perhaps, waits for nobody yet.
+    pub(crate) knows_it_waits: bool,
 }
 
 /// One token. Its state is only touched under the lock of the table's shard that holds its name.
@@ -346,6 +361,18 @@ impl BidState {
             crowd.waiters.retain(|waiter| !waiter.tell.is_closed());
         }
         self.waiting()
+    }
+
+    /// Those who have only asked so far: the name is not free, and each has yet to be told that it waits.
+    pub(crate) fn tell_to_wait(
+        &mut self,
+    ) -> impl Iterator<Item = (oneshot::Sender<Told>, Told)> + use<'_> {
+        let waiters = self.crowd.iter_mut().flat_map(|crowd| &mut crowd.waiters);
+        waiters.filter(|waiter| !waiter.knows_it_waits).map(|waiter| {
+            let (tell, told) = oneshot::channel();
+            waiter.knows_it_waits = true;
+            (std::mem::replace(&mut waiter.tell, tell), Told::Waits(told))
+        })
     }
 
     /// Takes the next waiter that still listens.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use smallvec::smallvec;
-use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::oneshot;
 
 use super::{
     Engine,
@@ -19,6 +19,7 @@ use super::{
     drive::Drive,
     follow::After,
     lane::{Job, Target, Which},
+    waiting::Waiting,
 };
 use crate::{
     Error, ErrorKind, Mode, Name,
@@ -38,26 +39,6 @@ pub(crate) struct Request {
     pub(crate) owner: Option<OwnerId>,
     /// When the caller stops waiting.
     pub(crate) limit: Option<Moment>,
-}
-
-/// A caller inside. Dropped before it was told, it leaves.
-struct Waiting {
-    engine: Arc<Engine>,
-    name: Name,
-    id: u64,
-    owner: Option<OwnerId>,
-    told: oneshot::Receiver<Outcome>,
-    is_done: bool,
-    had_to_wait: bool,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if !self.is_done {
-            // If the lease was given in this very moment, the guard in the channel is dropped and releases it.
-            self.engine.abandon(&self.name, self.id);
-        }
-    }
 }
 
 /// Runs something until a moment; `None` if it did not finish.
@@ -142,8 +123,9 @@ impl Engine {
         self.check_open()?;
         let joins = self.cohorts && spec.mode() == Mode::Exclusive;
         if joins && !shard.bids(name).is_empty() {
-            let (waiter, waiting) = self.waiter(name, spec, owner);
-            let waiter = match self.join(shard.bids(name), waiter) {
+            let (mut waiter, mut waiting) = self.waiter(name, spec, owner);
+            (waiter.knows_it_waits, waiting.is_behind) = (true, true);
+            let mut waiter = match self.join(shard.bids(name), waiter) {
                 Joined::Yes(job) => {
                     drop(shard);
                     let drive = job.map(|job| self.send(Which::Renewals, [job]));
@@ -156,6 +138,7 @@ impl Engine {
                 drop(shard);
                 return Err(refusal);
             }
+            (waiter.knows_it_waits, waiting.is_behind) = (false, false);
             let (bid, job) = self.new_bid(name.clone(), self.new_token(), VecDeque::from([waiter]));
             shard.insert(bid);
             drop(shard);
@@ -242,10 +225,11 @@ impl Engine {
             id,
             owner: owner.clone(),
             told,
+            is_behind: false,
             is_done: false,
             had_to_wait: false,
         };
-        (Waiter { id, owner, spec, span, tell }, waiting)
+        (Waiter { id, owner, spec, span, tell, knows_it_waits: false }, waiting)
     }
 
     /// Joins the waiters behind a token this process already has.
@@ -260,7 +244,7 @@ impl Engine {
                     continue;
                 }
                 // Held right here: no need to ask the store who has it.
-                let _ = waiter.tell.send(Outcome::Busy(self.own_standing(bid, &state)));
+                let _ = waiter.tell.send(Outcome::Busy(self.own_standing(bid, &state)).into());
                 return Joined::Yes(None);
             }
             state.crowd().waiters.push_back(waiter);
@@ -328,7 +312,7 @@ impl Engine {
     }
 
     /// A waiter has gone. The last one to go takes the token with it.
-    fn abandon(self: &Arc<Self>, name: &Name, id: u64) {
+    pub(super) fn abandon(self: &Arc<Self>, name: &Name, id: u64) {
         let mut shard = self.table.lock(name);
         let found = shard.bids(name).iter().find_map(|bid| {
             let mut state = bid.state.lock();
@@ -380,33 +364,6 @@ enum Entered {
 enum Joined {
     Yes(Option<Job>),
     No(Waiter),
-}
-
-impl Waiting {
-    async fn wait(&mut self, drive: Option<Drive>) -> Result<Outcome, Error> {
-        if let Some(drive) = drive {
-            drive.await;
-        }
-        match self.told.try_recv() {
-            Ok(outcome) => {
-                self.is_done = true;
-                return Ok(outcome);
-            }
-            Err(TryRecvError::Closed) => return Err(gone()),
-            Err(TryRecvError::Empty) => {}
-        }
-        self.had_to_wait = true;
-        self.engine.events.waiting(&self.name);
-        let engine = self.engine.clone();
-        let _in_graph = engine.begin_wait(self.owner.as_ref(), &self.name, self.id)?;
-        let outcome = (&mut self.told).await.map_err(|_| gone())?;
-        self.is_done = true;
-        Ok(outcome)
-    }
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::ShutDown, "the runtime that serves this lock has shut down")
 }
 
 fn timed_out(name: &Name, standing: Option<Standing>) -> Error {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{
     Engine,
     answers::{ASK_AGAIN, ASK_AGAIN_MAX},
-    bid::{Bid, BidState, Outcome, Seat, Waiter},
+    bid::{Bid, BidState, Outcome, Seat, Told, Waiter},
     claim::{self, Decision},
     cohort::{Cohort, HandOver},
     events::Found,
@@ -30,7 +30,7 @@ use crate::{
 /// What is done once no lock is held any more.
 #[derive(Default)]
 pub(super) struct After {
-    pub(super) tell: SmallVec<[(oneshot::Sender<Outcome>, Outcome); 1]>,
+    pub(super) tell: SmallVec<[(oneshot::Sender<Told>, Told); 1]>,
     pub(super) asks: Vec<Job>,
     pub(super) renewals: Vec<Job>,
     pub(super) found: Vec<Found>,
@@ -41,9 +41,9 @@ impl After {
         for found in &self.found {
             engine.events.tell_found(found);
         }
-        for (to, outcome) in self.tell {
+        for (to, told) in self.tell {
             // A guard for somebody who has gone is dropped here, which gives the lease back.
-            let _ = to.send(outcome);
+            let _ = to.send(told);
         }
         if !self.asks.is_empty() {
             engine.post(Which::Asks, self.asks);
@@ -120,7 +120,7 @@ impl Engine {
         // An ask that is still under way keeps no renewal from being sent.
         state.is_in_flight = false;
         let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
-        after.tell.push((waiter.tell, Outcome::Granted(guard)));
+        after.tell.push((waiter.tell, Outcome::Granted(guard).into()));
         // Most leases never have a second waiter.
         state.shrink();
         if grant.ttl < bid.spec.ttl() {
@@ -208,7 +208,7 @@ impl Engine {
         match (hand_over, state.next_waiter()) {
             (HandOver::Pass, Some(waiter)) if waiter.spec.can_inherit(&bid.spec) => {
                 let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
-                after.tell.push((waiter.tell, Outcome::Granted(guard)));
+                after.tell.push((waiter.tell, Outcome::Granted(guard).into()));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
             }
             (_, waiter) => {
@@ -276,7 +276,7 @@ impl Engine {
             return;
         }
         if self.check_open().is_err() {
-            let closed = |waiter: Waiter| (waiter.tell, Outcome::Failed(shut_down()));
+            let closed = |waiter: Waiter| (waiter.tell, Outcome::Failed(shut_down()).into());
             return after.tell.extend(waiters.into_iter().map(closed));
         }
         let token = claim::token_after(&old.token, self.new_token());

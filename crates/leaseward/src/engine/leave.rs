@@ -109,7 +109,7 @@ impl Engine {
             }
             HandOver::Pass => {
                 let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
-                after.tell.push((waiter.tell, Outcome::Granted(guard)));
+                after.tell.push((waiter.tell, Outcome::Granted(guard).into()));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
             }

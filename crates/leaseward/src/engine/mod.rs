@@ -30,6 +30,7 @@ mod shutdown;
 mod sim;
 mod submit;
 mod table;
+mod waiting;
 mod waits;
 
 use std::{

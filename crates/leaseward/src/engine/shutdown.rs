@@ -105,7 +105,7 @@ impl Engine {
         drop(shard);
         bid.end(LostReason::ShutDown);
         for waiter in waiters {
-            let _ = waiter.tell.send(Outcome::Failed(shut_down()));
+            let _ = waiter.tell.send(Outcome::Failed(shut_down()).into());
         }
         let release = Release { name: bid.name.clone(), token: bid.token.clone(), keep };
         Some((release, bid.deadline()))

@@ -58,13 +58,14 @@ impl Engine {
     ) -> Result<Option<InGraph>, Error> {
         let (Some(owner), true) = (owner, self.waits.is_on) else { return Ok(None) };
         let mut waiting = self.waits.waiting.lock();
-        let mut path = vec![name.clone()];
-        // The lease may have come while we looked: a cycle through a wait that is over is none.
-        if self.holder_is_held_up(&waiting, owner, name)
-            && self.leads_back(&waiting, owner, name, &mut path, &mut HashSet::default())
-            && self.still_waits(name, id)
-        {
-            return Err(deadlock(owner, &path));
+        if self.holder_is_held_up(&waiting, owner, name) {
+            let mut path = vec![name.clone()];
+            // The lease may have come while we looked: a cycle through a wait that is over is none.
+            if self.leads_back(&waiting, owner, name, &mut path, &mut HashSet::default())
+                && self.still_waits(name, id)
+            {
+                return Err(deadlock(owner, &path));
+            }
         }
         waiting.entry(owner.clone()).or_default().push((id, name.clone()));
         Ok(Some(InGraph { engine: self.clone(), owner: owner.clone(), id }))

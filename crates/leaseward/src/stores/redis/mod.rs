@@ -1,8 +1,9 @@
 //! The Redis store: leases on one server, behind Sentinel, or on a Cluster.
 //!
-//! The exclusive lock is the string key `<prefix><name>` with the owner's token and an expiry, and nothing else: the
-//! layout that node-redlock, redsync, redis-py, rslock and others have, so all of them exclude each other. Fences, the
-//! queue, readers and permits are kept in side keys of the same hash slot. A batch of operations is one script call.
+//! The exclusive lock is the string key `<prefix><name>` that begins with the owner's token and has an expiry: the layout
+//! that node-redlock, redsync, redis-py, rslock and others have, so all of them exclude each other. Behind the token it says
+//! what was granted, the fence first of all. The queue, readers and permits are kept in side keys of the same hash slot. A
+//! batch of operations is one script call.
 //!
 //! Clients of other libraries poll, and to them a name with a queue of ours never looks free. `?handover=` says what is
 //! done about it:
