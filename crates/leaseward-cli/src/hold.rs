@@ -161,9 +161,15 @@ fn not_ours(claim: &Claim, error: Error) -> Failure {
     match (timed_out, claim.patience) {
         (true, Patience::AtMost(limit)) => Failure::new(
             failure.exit,
-            format!("{} was not ours within {}", claim.shown(), units::shown(limit)),
+            // It says who was in the way, if that is known.
+            format!(
+                "{} was not ours within {}: {}",
+                claim.shown(),
+                units::shown(limit),
+                failure.message
+            ),
         )
-        .hint("see who holds it with `leaseward show NAME`"),
+        .hint("wait longer, or see who holds what with `leaseward ls`"),
         _ => failure,
     }
 }

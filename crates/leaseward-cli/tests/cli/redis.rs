@@ -138,6 +138,9 @@ fn what_is_not_known_of_a_lock_is_not_zero() {
     assert!(busy.err.contains("held by a client of another library, no expiry\n"), "{}", busy.err);
     let waited = on(&url, &["run", "deploy", "--wait", "2s", "--", "true"]);
     assert!(waited.err.contains("held by a client of another library\n"), "{}", waited.err);
+    let told =
+        "error: `deploy` was not ours within 2s: `deploy` is held by a client of another library";
+    assert!(waited.err.contains(told), "{}", waited.err);
 
     let breaking = ["break", "deploy", "--now", "--yes", "--store", &url];
     let broken = place.tool(breaking).env("LEASEWARD_AUDIT", "audit.jsonl").output();
