@@ -101,12 +101,12 @@ impl Engine {
         began: Moment,
     ) -> Result<Outcome, Error> {
         let told = until(&self.clock, limit, waiting.wait(drive)).await;
-        let waited = self.clock.now().since(began);
+        let waited = || self.clock.now().since(began);
         if waiting.had_to_wait {
-            self.events.waited(waited);
+            self.events.waited(waited());
         }
         told.unwrap_or_else(|| {
-            self.events.timed_out(&waiting.name, waited);
+            self.events.timed_out(&waiting.name, waited());
             Err(timed_out(&waiting.name, self.standing(&waiting.name, waiting.id)))
         })
     }
