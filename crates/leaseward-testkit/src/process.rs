@@ -101,16 +101,20 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// A command that dies with its parent, still without arguments. The program replaces `setpriv`, so the process id is its
-/// own.
+/// A command that dies with its parent, still without arguments. The program replaces `setsid` and `setpriv`, so the process
+/// id is its own.
+///
+/// In a session of its own, as a service is: Linux shares the processors between sessions first (`sched_autogroup`). In ours,
+/// how much of them a server gets would depend on how many threads whoever uses it has.
 ///
 /// # Panics
 /// With the `package` to install if there is no such program.
 pub(crate) fn mortal(program: &str, package: &str) -> Command {
+    require("setsid", "util-linux");
     require("setpriv", "util-linux");
     require(program, package);
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", program]);
+    let mut command = Command::new("setsid");
+    command.args(["setpriv", "--pdeathsig", "KILL", "--", program]);
     command
 }
 

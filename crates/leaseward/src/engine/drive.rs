@@ -10,7 +10,7 @@ use std::{
 use super::{
     Engine,
     flight::Flight,
-    lane::{Job, Lane, Seat, Target, Which},
+    lane::{Batch, Job, Lane, Seat, Target, Which},
 };
 
 /// Sends what has gathered, on the caller's own time, if nobody else does.
@@ -51,8 +51,8 @@ impl Drive {
     /// The batch of this caller, if there is one to be sent and no task has taken its seat.
     fn gather(&self, seat: Seat) -> Option<Flight> {
         self.lane().pick_up(seat)?;
-        let jobs = self.lane().batch_for(seat)?;
-        Some(Flight::start(&self.engine, jobs))
+        let batch = self.lane().batch_for(seat)?;
+        Some(self.engine.take_off(self.which, batch))
     }
 }
 
@@ -136,7 +136,7 @@ struct TaskSeat {
 }
 
 impl TaskSeat {
-    fn next_batch(&mut self) -> Option<Vec<Job>> {
+    fn next_batch(&mut self) -> Option<Batch> {
         let batch = self.engine.lane(self.which).next_batch();
         self.is_given_up = batch.is_none();
         batch
@@ -148,6 +148,18 @@ impl Drop for TaskSeat {
         if !self.is_given_up && self.engine.lane(self.which).leave_task_seat() {
             self.engine.spawn_pump(self.which, None);
         }
+    }
+}
+
+/// What a batch has left behind: a task that has a seat for it sends it once this is dropped.
+pub(super) struct Rest {
+    engine: Arc<Engine>,
+    which: Which,
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.engine.spawn_pump(self.which, None);
     }
 }
 
@@ -198,6 +210,12 @@ impl Engine {
         None
     }
 
+    /// A batch sets out, and what is left of it behind it.
+    fn take_off(self: &Arc<Self>, which: Which, batch: Batch) -> Flight {
+        let rest = batch.is_more.then(|| Rest { engine: self.clone(), which });
+        Flight::start(self, which, batch.jobs, rest)
+    }
+
     /// Sends what there is from a task that has taken over a driver's seat.
     pub(super) fn spawn_pump(self: &Arc<Self>, which: Which, flight: Option<Flight>) {
         let engine = self.clone();
@@ -211,8 +229,8 @@ impl Engine {
                 if seat.engine.wants_gathering() {
                     tokio::task::yield_now().await;
                 }
-                let Some(jobs) = seat.next_batch() else { return };
-                Flight::start(&seat.engine, jobs).await;
+                let Some(batch) = seat.next_batch() else { return };
+                seat.engine.take_off(which, batch).await;
             }
         });
     }

@@ -10,7 +10,8 @@ use std::{
 
 use super::{
     Engine,
-    lane::{Job, Target},
+    drive::Rest,
+    lane::{Job, Target, Which},
 };
 use crate::{
     Error, ErrorKind,
@@ -24,6 +25,10 @@ pub(super) struct Flight {
     answers: BoxFuture<'static, Vec<Answer>>,
     targets: vec::IntoIter<Target>,
     sent: Moment,
+    /// The lane that counts it, and for how many.
+    counted: (Which, usize),
+    /// Follows once this is under way: what gathered first is sent first.
+    rest: Option<Rest>,
 }
 
 impl Flight {
@@ -34,10 +39,16 @@ impl Flight {
         sent: Moment,
     ) -> Self {
         let targets = vec![target].into_iter();
-        Self { engine: Arc::downgrade(engine), answers, targets, sent }
+        let counted = (Which::Asks, 0);
+        Self { engine: Arc::downgrade(engine), answers, targets, sent, counted, rest: None }
     }
 
-    pub(super) fn start(engine: &Arc<Engine>, mut jobs: Vec<Job>) -> Self {
+    pub(super) fn start(
+        engine: &Arc<Engine>,
+        which: Which,
+        mut jobs: Vec<Job>,
+        rest: Option<Rest>,
+    ) -> Self {
         // Two batches that take rows in one order never deadlock in a database. Stable: operations on one name stay in
         // their order.
         jobs.sort_by(|a, b| a.operation.name().cmp(b.operation.name()));
@@ -52,13 +63,25 @@ impl Flight {
         // The store's timers are those of the engine's runtime, wherever this is called: the caller's may end before.
         let _here = engine.runtime.enter();
         let answers = engine.store.submit(batch);
-        Self { engine: Arc::downgrade(engine), answers, targets: targets.into_iter(), sent }
+        let counted = (which, targets.len());
+        let (engine, targets) = (Arc::downgrade(engine), targets.into_iter());
+        Self { engine, answers, targets, sent, counted, rest }
+    }
+
+    /// It takes no share of the lane any more.
+    fn count_out(&mut self, engine: &Engine) {
+        let (which, count) = self.counted;
+        self.counted.1 = 0;
+        engine.lane(which).landed(count);
     }
 
     pub(super) fn poll_land(&mut self, engine: &Arc<Engine>, cx: &mut Context<'_>) -> Poll<()> {
         let here = engine.runtime.enter();
-        let answers = ready!(self.answers.as_mut().poll(cx));
+        let answers = self.answers.as_mut().poll(cx);
         drop(here);
+        self.rest = None;
+        let answers = ready!(answers);
+        self.count_out(engine);
         assert_eq!(answers.len(), self.targets.len(), "BUG: a store answers every operation");
         let now = engine.clock.now();
         for answer in answers {
@@ -89,6 +112,7 @@ impl Drop for Flight {
         }
         // It fell: somebody's code panicked, or the runtime ends.
         let Some(engine) = self.engine.upgrade() else { return };
+        self.count_out(&engine);
         let now = engine.clock.now();
         for target in self.targets.by_ref() {
             let unknown =

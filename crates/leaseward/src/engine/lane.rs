@@ -6,6 +6,10 @@
 //! Others may wait for a batch that a caller drives: for its seat, or for the lease it asks for. A caller that goes away
 //! leaves it to a task at once. One that stays, but is not polled, cannot: so what it drives stands here while it is not
 //! being polled, where the keeper finds it and gives it to a task.
+//!
+//! Batches would grow into one: what two answers that come together have woken gathers together. With one on its way there
+//! and back, the client and the store take turns, each asleep while the other works. So a batch has no more than a share of
+//! what is under way, and the rest follows at once, while there are lanes.
 
 use std::{fmt, sync::Arc, task::Waker};
 
@@ -17,6 +21,9 @@ use crate::{
     clock::Moment,
     store::{Answer, Ask, Operation, Release},
 };
+
+/// However few are under way, a batch may have so many operations.
+const SHARE_MIN: usize = 8;
 
 /// Who gets an answer.
 pub(crate) enum Target {
@@ -55,6 +62,8 @@ pub(super) struct Seat(u64);
 #[derive(Default)]
 struct Gathered {
     jobs: Vec<Job>,
+    /// Operations that were sent and not answered yet.
+    in_flight: usize,
     /// Batches in flight or about to be.
     driving: usize,
     /// Those of them that callers drive.
@@ -88,19 +97,38 @@ impl Gathered {
         self.callers.iter().position(|caller| caller.seat == seat)
     }
 
-    fn take_jobs(&mut self, most: usize) -> Vec<Job> {
-        if self.jobs.len() <= most {
-            return std::mem::take(&mut self.jobs);
+    /// The next batch. If there is more to send, and a seat for whoever does, it is a task's.
+    fn take(&mut self, lane: &Lane) -> Option<Batch> {
+        if self.jobs.is_empty() {
+            return None;
         }
-        let rest = self.jobs.split_off(most);
-        std::mem::replace(&mut self.jobs, rest)
+        let under_way = self.jobs.len() + self.in_flight;
+        let most = under_way.div_ceil(lane.shares).max(SHARE_MIN).min(lane.batch_max);
+        let jobs = if self.jobs.len() <= most {
+            std::mem::take(&mut self.jobs)
+        } else {
+            let rest = self.jobs.split_off(most);
+            std::mem::replace(&mut self.jobs, rest)
+        };
+        self.in_flight += jobs.len();
+        let is_more = !self.jobs.is_empty() && self.driving < lane.lanes;
+        self.driving += usize::from(is_more);
+        Some(Batch { jobs, is_more })
     }
+}
+
+/// What is sent at once.
+pub(super) struct Batch {
+    pub(super) jobs: Vec<Job>,
+    /// Whether a task is to send more; it has a seat.
+    pub(super) is_more: bool,
 }
 
 pub(crate) struct Lane {
     gathered: Mutex<Gathered>,
     lanes: usize,
     batch_max: usize,
+    shares: usize,
 }
 
 impl fmt::Debug for Lane {
@@ -114,8 +142,18 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(lanes: usize, batch_max: usize) -> Self {
-        Self { gathered: Mutex::default(), lanes: lanes.max(1), batch_max: batch_max.max(1) }
+    pub(crate) fn new(lanes: usize, batch_max: usize, shares: usize) -> Self {
+        Self {
+            gathered: Mutex::default(),
+            lanes: lanes.max(1),
+            batch_max: batch_max.max(1),
+            shares: shares.max(1),
+        }
+    }
+
+    /// So many operations were answered.
+    pub(super) fn landed(&self, count: usize) {
+        self.gathered.lock().in_flight -= count;
     }
 
     /// Whether everything that was to be sent has been answered.
@@ -146,20 +184,19 @@ impl Lane {
     }
 
     /// The next batch for a task; its seat is given up if there is none.
-    pub(super) fn next_batch(&self) -> Option<Vec<Job>> {
+    pub(super) fn next_batch(&self) -> Option<Batch> {
         let mut gathered = self.gathered.lock();
-        if gathered.jobs.is_empty() {
-            gathered.driving -= 1;
-            return None;
-        }
-        Some(gathered.take_jobs(self.batch_max))
+        let batch = gathered.take(self);
+        gathered.driving -= usize::from(batch.is_none());
+        batch
     }
 
     /// The next batch for a caller that has picked up its seat; that is given up if there is none.
-    pub(super) fn batch_for(&self, seat: Seat) -> Option<Vec<Job>> {
+    pub(super) fn batch_for(&self, seat: Seat) -> Option<Batch> {
         let mut gathered = self.gathered.lock();
-        if !gathered.jobs.is_empty() {
-            return Some(gathered.take_jobs(self.batch_max));
+        let batch = gathered.take(self);
+        if batch.is_some() {
+            return batch;
         }
         if let Some(at) = gathered.at(seat) {
             gathered.callers.swap_remove(at);
@@ -235,5 +272,53 @@ impl Lane {
             Stands::WithCaller => true,
         });
         (left, is_more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Name, Token};
+
+    fn job() -> Job {
+        let name = Name::new("name").expect("a name");
+        let release =
+            Release { name, token: Token::new(7, Arc::from("h:1")), keep: Duration::ZERO };
+        let target = Target::Forget(Box::new(release.clone()));
+        Job { operation: Operation::Release(release), target }
+    }
+
+    fn jobs(count: usize) -> impl Iterator<Item = Job> {
+        std::iter::repeat_with(job).take(count)
+    }
+
+    #[test]
+    fn a_batch_has_a_share_of_what_is_under_way() {
+        let lane = Lane::new(3, 256, 4);
+        let seat = lane.push(jobs(64)).expect("a seat");
+        let first = lane.batch_for(seat).expect("a batch");
+        assert_eq!((first.jobs.len(), first.is_more), (16, true));
+        let second = lane.next_batch().expect("a batch");
+        assert_eq!((second.jobs.len(), second.is_more), (16, true));
+        // As large, and there is no lane left for what is behind it.
+        let third = lane.next_batch().expect("a batch");
+        assert_eq!((third.jobs.len(), third.is_more), (16, false));
+        lane.landed(48);
+        let rest = lane.next_batch().expect("a batch");
+        assert_eq!((rest.jobs.len(), rest.is_more), (SHARE_MIN, false));
+        let rest = lane.next_batch().expect("a batch");
+        assert_eq!((rest.jobs.len(), rest.is_more), (SHARE_MIN, false));
+        assert!(lane.next_batch().is_none());
+    }
+
+    #[test]
+    fn with_one_share_all_that_gathered_goes_out() {
+        let lane = Lane::new(2, 100, 1);
+        let seat = lane.push(jobs(130)).expect("a seat");
+        let first = lane.batch_for(seat).expect("a batch");
+        assert_eq!((first.jobs.len(), first.is_more), (100, true));
+        assert_eq!(lane.next_batch().expect("a batch").jobs.len(), 30);
     }
 }

@@ -105,6 +105,9 @@ pub struct Capability {
     pub lanes: usize,
     /// The most operations in a batch.
     pub batch_max: usize,
+    /// Into how many parts what is under way is divided at least: no batch has more than one of them, few operations
+    /// apart. With one, whatever has gathered goes out together.
+    pub shares: usize,
     /// Whether a sender steps aside once before it sends, when others are about, so that their operations gather: for
     /// stores where a batch costs little more than one operation.
     pub gathers: bool,
@@ -130,6 +133,7 @@ impl Capability {
             observing: Observing::Derived,
             lanes: 1,
             batch_max: 256,
+            shares: 1,
             gathers: false,
         }
     }
