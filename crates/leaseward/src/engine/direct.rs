@@ -87,7 +87,7 @@ impl Engine {
         target: Target,
     ) -> Drive {
         let UnderWay { seat, answers, sent } = under_way;
-        let flight = Flight::of_one(self, answers, target, sent);
+        let flight = Flight::of_one(self, which, answers, target, sent);
         Drive::of_flight(self.clone(), which, seat, flight)
     }
 }

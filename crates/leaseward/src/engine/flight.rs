@@ -1,12 +1,18 @@
 //! A batch under way to the store.
+//!
+//! Releases never hang, whatever the store does. They have no timers of their own for that: the batch has one for all of
+//! them, and for those that have to wait until it is answered.
 
 use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Weak},
     task::{Context, Poll, ready},
+    time::Duration,
     vec,
 };
+
+use tokio::sync::oneshot;
 
 use super::{
     Engine,
@@ -19,14 +25,20 @@ use crate::{
     store::Answer,
 };
 
+/// So long after it was sent, who gives leases back is told that nobody knows.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Followed to its answers, or told apart as unknown: whatever becomes of it, every operation is answered once.
 pub(super) struct Flight {
     engine: Weak<Engine>,
     answers: BoxFuture<'static, Vec<Answer>>,
     targets: vec::IntoIter<Target>,
     sent: Moment,
-    /// The lane that counts it, and for how many.
-    counted: (Which, usize),
+    which: Which,
+    /// For how many its lane counts it.
+    counted: usize,
+    /// Until releases have waited long enough.
+    patience: Option<BoxFuture<'static, ()>>,
     /// Follows once this is under way: what gathered first is sent first.
     rest: Option<Rest>,
 }
@@ -34,13 +46,13 @@ pub(super) struct Flight {
 impl Flight {
     pub(super) fn of_one(
         engine: &Arc<Engine>,
+        which: Which,
         answers: BoxFuture<'static, Vec<Answer>>,
         target: Target,
         sent: Moment,
     ) -> Self {
-        let targets = vec![target].into_iter();
-        let counted = (Which::Asks, 0);
-        Self { engine: Arc::downgrade(engine), answers, targets, sent, counted, rest: None }
+        let (engine, targets) = (Arc::downgrade(engine), vec![target].into_iter());
+        Self { engine, answers, targets, sent, which, counted: 0, patience: None, rest: None }
     }
 
     pub(super) fn start(
@@ -63,23 +75,44 @@ impl Flight {
         // The store's timers are those of the engine's runtime, wherever this is called: the caller's may end before.
         let _here = engine.runtime.enter();
         let answers = engine.store.submit(batch);
-        let counted = (which, targets.len());
-        let (engine, targets) = (Arc::downgrade(engine), targets.into_iter());
-        Self { engine, answers, targets, sent, counted, rest }
+        let (engine, counted) = (Arc::downgrade(engine), targets.len());
+        let targets = targets.into_iter();
+        Self { engine, answers, targets, sent, which, counted, patience: None, rest }
     }
 
     /// It takes no share of the lane any more.
     fn count_out(&mut self, engine: &Engine) {
-        let (which, count) = self.counted;
-        self.counted.1 = 0;
-        engine.lane(which).landed(count);
+        let count = std::mem::take(&mut self.counted);
+        engine.lane(self.which).landed(count);
+    }
+
+    /// Tells releases that have waited long enough, here and behind this, that nobody knows.
+    fn poll_patience(&mut self, engine: &Arc<Engine>, cx: &mut Context<'_>) {
+        let first = || engine.clock.sleep_until(self.sent + PATIENCE);
+        let mut patience = self.patience.take().unwrap_or_else(first);
+        while patience.as_mut().poll(cx).is_ready() {
+            for target in self.targets.as_mut_slice() {
+                if let Target::Tell(tell, None) = target {
+                    let nobody = oneshot::channel().0;
+                    let _ = std::mem::replace(tell, nobody).send((self.sent, Err(unheard())));
+                }
+            }
+            for job in engine.lane(self.which).take_told_releases() {
+                engine.dispatch(job.target, self.sent, Err(unsent()), engine.clock.now());
+            }
+            patience = engine.clock.sleep_until(engine.clock.now() + PATIENCE);
+        }
+        self.patience = Some(patience);
     }
 
     pub(super) fn poll_land(&mut self, engine: &Arc<Engine>, cx: &mut Context<'_>) -> Poll<()> {
         let here = engine.runtime.enter();
         let answers = self.answers.as_mut().poll(cx);
-        drop(here);
         self.rest = None;
+        if answers.is_pending() {
+            self.poll_patience(engine, cx);
+        }
+        drop(here);
         let answers = ready!(answers);
         self.count_out(engine);
         assert_eq!(answers.len(), self.targets.len(), "BUG: a store answers every operation");
@@ -115,9 +148,15 @@ impl Drop for Flight {
         self.count_out(&engine);
         let now = engine.clock.now();
         for target in self.targets.by_ref() {
-            let unknown =
-                Error::new(ErrorKind::Indeterminate, "nobody is left to hear the store's answer");
-            engine.dispatch(target, self.sent, Err(unknown), now);
+            engine.dispatch(target, self.sent, Err(unheard()), now);
         }
     }
+}
+
+fn unheard() -> Error {
+    Error::new(ErrorKind::Indeterminate, "the store's answer was not heard")
+}
+
+fn unsent() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store has not answered what was asked of it before")
 }

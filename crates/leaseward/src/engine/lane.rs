@@ -151,6 +151,12 @@ impl Lane {
         }
     }
 
+    /// Releases that somebody waits for and that were not sent yet.
+    pub(super) fn take_told_releases(&self) -> Vec<Job> {
+        let is_told = |job: &mut Job| matches!(job.target, Target::Tell(_, None));
+        self.gathered.lock().jobs.extract_if(.., is_told).collect()
+    }
+
     /// So many operations were answered.
     pub(super) fn landed(&self, count: usize) {
         self.gathered.lock().in_flight -= count;

@@ -20,7 +20,7 @@ use crate::{
     store::{self, Answer, Operation, Reply},
 };
 
-/// A release gives up after this long; the lease then ends by its TTL.
+/// A release is not tried again after this long; the lease then ends by its TTL.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 /// Between tries of a release that got no answer.
 pub(super) const RELEASE_AGAIN: Duration = Duration::from_millis(20);
@@ -201,7 +201,8 @@ impl Engine {
         }
     }
 
-    /// Sends a release until its fate is known or cannot be known any more.
+    /// Sends a release until its fate is known or cannot be known any more. It is answered every time: should the store not
+    /// do so, its batch does.
     pub(super) async fn release_until_known(
         self: &Arc<Self>,
         release: Operation,
@@ -214,7 +215,7 @@ impl Engine {
         for attempt in 0.. {
             let since = if attempt == 0 { began } else { self.clock.now() };
             let sent = self.submit(Which::Asks, release.clone(), std::mem::take(&mut asks), since);
-            let answer = until(&self.clock, Some(give_up), sent).await.flatten();
+            let answer = sent.await;
             let before_deadline = || self.clock.now() < deadline;
             let may_be_done = || is_in_doubt || self.was_given_back_late(&release);
             let error = match verdict(answer, may_be_done, before_deadline) {

@@ -99,3 +99,26 @@ async fn work_is_not_polled_past_the_deadline() {
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(!went_on.load(Ordering::Relaxed), "worked without the lease");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_ends_although_the_store_never_answers() {
+    let (ours, _others, gate) = two();
+    let mut held = Vec::new();
+    for name in ["x", "y", "z"] {
+        held.push(ours.lock(name).ttl(secs(3600)).acquire().await.expect("free"));
+    }
+    gate.keep();
+    // The first is under way, the others wait behind it, and so does who asks.
+    let releases: Vec<_> =
+        held.into_iter().map(|guard| tokio::spawn(async move { guard.release().await })).collect();
+    let asks = ours.clone();
+    let asks = tokio::spawn(async move { asks.lock("a").acquire().await });
+    for release in releases {
+        let ended = tokio::time::timeout(secs(60), release).await.expect("it does not hang");
+        let error = ended.expect("no panic").expect_err("nobody knows");
+        let expected = [ErrorKind::Indeterminate, ErrorKind::Unavailable];
+        assert!(expected.contains(&error.kind()), "{error}");
+    }
+    assert!(!asks.is_finished(), "who asks without a limit waits");
+    asks.abort();
+}
