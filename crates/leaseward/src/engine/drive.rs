@@ -176,17 +176,15 @@ impl Engine {
         self.store.capability().gathers && self.live.load(std::sync::atomic::Ordering::Relaxed) > 1
     }
 
-    /// Adds operations and sends them from the returned future, or from whoever is sending already.
+    /// Adds operations; the returned future sends them, if nobody is doing so already.
     pub(crate) fn send(
         self: &Arc<Self>,
         which: Which,
         jobs: impl IntoIterator<Item = Job>,
-    ) -> Drive {
-        let stage = match self.lane(which).push(jobs) {
-            Some(seat) => Stage::Gather { seat, stepped_aside: false },
-            None => Stage::Done,
-        };
-        Drive { engine: self.clone(), which, stage }
+    ) -> Option<Drive> {
+        let seat = self.lane(which).push(jobs)?;
+        let stage = Stage::Gather { seat, stepped_aside: false };
+        Some(Drive { engine: self.clone(), which, stage })
     }
 
     /// Adds operations that nobody stays for.

@@ -95,7 +95,7 @@ impl Engine {
 
     async fn wait(
         self: &Arc<Self>,
-        mut waiting: Waiting,
+        mut waiting: Waiting<'_>,
         drive: Option<Drive>,
         limit: Option<Moment>,
         began: Moment,
@@ -106,18 +106,18 @@ impl Engine {
             self.events.waited(waited());
         }
         told.unwrap_or_else(|| {
-            self.events.timed_out(&waiting.name, waited());
-            Err(timed_out(&waiting.name, self.standing(&waiting.name, waiting.id)))
+            self.events.timed_out(waiting.name, waited());
+            Err(timed_out(waiting.name, self.standing(waiting.name, waiting.id)))
         })
     }
 
-    fn enter(
-        self: &Arc<Self>,
-        name: &Name,
+    fn enter<'a>(
+        self: &'a Arc<Self>,
+        name: &'a Name,
         spec: Spec,
         owner: Option<OwnerId>,
         now: Moment,
-    ) -> Result<Entered, Error> {
+    ) -> Result<Entered<'a>, Error> {
         let mut shard = self.table.lock(name);
         // Under the lock: what is in the table when it is shut down is given back, and nothing comes in after that.
         self.check_open()?;
@@ -128,7 +128,7 @@ impl Engine {
             let mut waiter = match self.join(shard.bids(name), waiter) {
                 Joined::Yes(job) => {
                     drop(shard);
-                    let drive = job.map(|job| self.send(Which::Renewals, [job]));
+                    let drive = job.and_then(|job| self.send(Which::Renewals, [job]));
                     return Ok(Entered::Waits(waiting, drive));
                 }
                 Joined::No(waiter) => waiter,
@@ -142,23 +142,24 @@ impl Engine {
             let (bid, job) = self.new_bid(name.clone(), self.new_token(), VecDeque::from([waiter]));
             shard.insert(bid);
             drop(shard);
-            return Ok(Entered::Waits(waiting, Some(self.send(Which::Asks, [job]))));
+            return Ok(Entered::Waits(waiting, self.send(Which::Asks, [job])));
         }
         self.admit()?;
         let (bid, ask) = self.sole_bid(name.clone(), spec, now);
         shard.insert(bid.clone());
         drop(shard);
-        Ok(self.ask_first(&bid, ask, owner, now))
+        Ok(self.ask_first(name, &bid, ask, owner, now))
     }
 
     /// Sends the first ask of a bid whose caller is at hand: told at once, or registered as a waiter.
-    fn ask_first(
-        self: &Arc<Self>,
+    fn ask_first<'a>(
+        self: &'a Arc<Self>,
+        name: &'a Name,
         bid: &Arc<Bid>,
         ask: Operation,
         owner: Option<OwnerId>,
         began: Moment,
-    ) -> Entered {
+    ) -> Entered<'a> {
         let direct = self.send_direct(Which::Asks, ask, began);
         if let Direct::Answered { sent, answer: Ok(Reply::Granted(grant)), now } = &direct {
             let shard = self.table.lock(&bid.name);
@@ -175,7 +176,7 @@ impl Engine {
                 return Entered::Told(Outcome::Granted(guard));
             }
         }
-        let (waiter, waiting) = self.waiter(&bid.name, bid.spec.clone(), owner);
+        let (waiter, waiting) = self.waiter(name, bid.spec.clone(), owner);
         self.register(bid, waiter);
         let drive = match direct {
             Direct::Answered { sent, answer, now } => {
@@ -186,7 +187,7 @@ impl Engine {
                 Some(self.follow_up(Which::Asks, under_way, Target::Ask(bid.clone())))
             }
             Direct::Not(operation) => {
-                Some(self.send(Which::Asks, [Job { operation, target: Target::Ask(bid.clone()) }]))
+                self.send(Which::Asks, [Job { operation, target: Target::Ask(bid.clone()) }])
             }
         };
         Entered::Waits(waiting, drive)
@@ -210,18 +211,18 @@ impl Engine {
     }
 
     /// A caller as its bid knows it, and as it waits.
-    fn waiter(
-        self: &Arc<Self>,
-        name: &Name,
+    fn waiter<'a>(
+        self: &'a Arc<Self>,
+        name: &'a Name,
         spec: Spec,
         owner: Option<OwnerId>,
-    ) -> (Waiter, Waiting) {
+    ) -> (Waiter, Waiting<'a>) {
         let (tell, told) = oneshot::channel();
         let id = self.waiter_id();
         let span = self.events.current_span();
         let waiting = Waiting {
-            engine: self.clone(),
-            name: name.clone(),
+            engine: self,
+            name,
             id,
             owner: owner.clone(),
             told,
@@ -356,9 +357,9 @@ impl Engine {
 }
 
 /// How a caller fares once it is in.
-enum Entered {
+enum Entered<'a> {
     Told(Outcome),
-    Waits(Waiting, Option<Drive>),
+    Waits(Waiting<'a>, Option<Drive>),
 }
 
 enum Joined {

@@ -35,8 +35,9 @@ pub(super) struct Flight {
     targets: vec::IntoIter<Target>,
     sent: Moment,
     which: Which,
-    /// For how many its lane counts it.
+    /// For how many its lane counts it, and the room they took there.
     counted: usize,
+    room: Vec<Job>,
     /// Until releases have waited long enough.
     patience: Option<BoxFuture<'static, ()>>,
     /// Follows once this is under way: what gathered first is sent first.
@@ -52,7 +53,8 @@ impl Flight {
         sent: Moment,
     ) -> Self {
         let (engine, targets) = (Arc::downgrade(engine), vec![target].into_iter());
-        Self { engine, answers, targets, sent, which, counted: 0, patience: None, rest: None }
+        let (counted, room) = (0, Vec::new());
+        Self { engine, answers, targets, sent, which, counted, room, patience: None, rest: None }
     }
 
     pub(super) fn start(
@@ -66,7 +68,7 @@ impl Flight {
         jobs.sort_by(|a, b| a.operation.name().cmp(b.operation.name()));
         let mut targets = Vec::with_capacity(jobs.len());
         let mut batch = Vec::with_capacity(jobs.len());
-        for job in jobs {
+        for job in jobs.drain(..) {
             targets.push(job.target);
             batch.push(job.operation);
         }
@@ -77,13 +79,13 @@ impl Flight {
         let answers = engine.store.submit(batch);
         let (engine, counted) = (Arc::downgrade(engine), targets.len());
         let targets = targets.into_iter();
-        Self { engine, answers, targets, sent, which, counted, patience: None, rest }
+        Self { engine, answers, targets, sent, which, counted, room: jobs, patience: None, rest }
     }
 
     /// It takes no share of the lane any more.
     fn count_out(&mut self, engine: &Engine) {
-        let count = std::mem::take(&mut self.counted);
-        engine.lane(self.which).landed(count);
+        let (count, room) = (std::mem::take(&mut self.counted), std::mem::take(&mut self.room));
+        engine.lane(self.which).landed(count, room);
     }
 
     /// Tells releases that have waited long enough, here and behind this, that nobody knows.

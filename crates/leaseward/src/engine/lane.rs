@@ -62,6 +62,8 @@ pub(super) struct Seat(u64);
 #[derive(Default)]
 struct Gathered {
     jobs: Vec<Job>,
+    /// Room for the next ones: that of a batch that was answered.
+    room: Vec<Job>,
     /// Operations that were sent and not answered yet.
     in_flight: usize,
     /// Batches in flight or about to be.
@@ -105,7 +107,7 @@ impl Gathered {
         let under_way = self.jobs.len() + self.in_flight;
         let most = under_way.div_ceil(lane.shares).max(SHARE_MIN).min(lane.batch_max);
         let jobs = if self.jobs.len() <= most {
-            std::mem::take(&mut self.jobs)
+            std::mem::replace(&mut self.jobs, std::mem::take(&mut self.room))
         } else {
             let rest = self.jobs.split_off(most);
             std::mem::replace(&mut self.jobs, rest)
@@ -151,15 +153,20 @@ impl Lane {
         }
     }
 
-    /// Releases that somebody waits for and that were not sent yet.
+    /// What takes nothing, was not sent yet, and has somebody waiting for its answer: releases.
     pub(super) fn take_told_releases(&self) -> Vec<Job> {
         let is_told = |job: &mut Job| matches!(job.target, Target::Tell(_, None));
         self.gathered.lock().jobs.extract_if(.., is_told).collect()
     }
 
-    /// So many operations were answered.
-    pub(super) fn landed(&self, count: usize) {
-        self.gathered.lock().in_flight -= count;
+    /// So many operations were answered; the room they took when they were sent is of use again.
+    pub(super) fn landed(&self, count: usize, mut room: Vec<Job>) {
+        let mut gathered = self.gathered.lock();
+        gathered.in_flight -= count;
+        if room.capacity() > gathered.room.capacity() {
+            std::mem::swap(&mut gathered.room, &mut room);
+        }
+        drop(gathered);
     }
 
     /// Whether everything that was to be sent has been answered.
@@ -311,7 +318,7 @@ mod tests {
         // As large, and there is no lane left for what is behind it.
         let third = lane.next_batch().expect("a batch");
         assert_eq!((third.jobs.len(), third.is_more), (16, false));
-        lane.landed(48);
+        lane.landed(48, Vec::new());
         let rest = lane.next_batch().expect("a batch");
         assert_eq!((rest.jobs.len(), rest.is_more), (SHARE_MIN, false));
         let rest = lane.next_batch().expect("a batch");

@@ -15,7 +15,7 @@ use super::{
     table::Shard,
 };
 use crate::{
-    Error, ErrorKind, Fence, LostReason, Release,
+    Error, ErrorKind, Fence, LostReason, Name, Release, Token,
     clock::Moment,
     store::{self, Answer, Operation, Reply},
 };
@@ -33,11 +33,26 @@ pub(crate) enum Left {
     Passed,
     /// It had been lost before.
     Lost,
-    /// It goes to the store by the release, and the asks of local waiters who are left follow in the same batch.
-    GiveBack(store::Release, Asks),
+    /// It goes to the store, the name blocked for a while yet if its holder had a minimum; the asks of local waiters who
+    /// are left follow in the same batch.
+    GiveBack { keep: Duration, asks: Asks },
 }
 
 pub(super) type Asks = Vec<Job>;
+
+/// A lease to be given back to the store. Borrowed: it is sent once, as a rule, and copied only for what is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Owed<'a> {
+    name: &'a Name,
+    token: &'a Token,
+    keep: Duration,
+}
+
+impl Owed<'_> {
+    fn release(self) -> store::Release {
+        store::Release { name: self.name.clone(), token: self.token.clone(), keep: self.keep }
+    }
+}
 
 impl Engine {
     /// A guard is done with its lease.
@@ -67,16 +82,20 @@ impl Engine {
             drop(shard);
             let renewals = std::mem::take(&mut after.renewals);
             after.run(self);
-            let drive = (!renewals.is_empty()).then(|| self.send(Which::Renewals, renewals));
+            // Hand-overs here are many: without a renewal, the lane is not looked at.
+            let drive = match renewals.is_empty() {
+                true => None,
+                false => self.send(Which::Renewals, renewals),
+            };
             return (Left::Passed, drive);
         }
         let keep = self.min_hold_left(bid, &state);
         drop(state);
-        let release = self.take_lease_back(&mut shard, bid, keep, &mut after);
+        self.take_lease_back(&mut shard, bid, &mut after);
         drop(shard);
         let asks = std::mem::take(&mut after.asks);
         after.run(self);
-        (Left::GiveBack(release, asks), None)
+        (Left::GiveBack { keep, asks }, None)
     }
 
     /// Passes a lease on inside the process, if that is allowed. `true` if it was, or will be.
@@ -134,19 +153,12 @@ impl Engine {
     }
 
     /// Kills the token (R6); its local waiters ask with a new one.
-    fn take_lease_back(
-        self: &Arc<Self>,
-        shard: &mut Shard<'_>,
-        bid: &Arc<Bid>,
-        keep: Duration,
-        after: &mut After,
-    ) -> store::Release {
+    fn take_lease_back(self: &Arc<Self>, shard: &mut Shard<'_>, bid: &Arc<Bid>, after: &mut After) {
         let mut state = bid.state.lock();
         let waiters = state.take_waiters();
         state.claim.end();
         self.bury(shard, bid, state);
         self.bid_again(shard, bid, waiters, after);
-        store::Release { name: bid.name.clone(), token: bid.token.clone(), keep }
     }
 
     /// The same, with nobody waiting for the answer.
@@ -157,8 +169,8 @@ impl Engine {
         keep: Duration,
         after: &mut After,
     ) {
-        let release = self.take_lease_back(shard, bid, keep, after);
-        after.asks.insert(0, release_job(release.name, release.token, release.keep));
+        self.take_lease_back(shard, bid, after);
+        after.asks.insert(0, release_job(bid.name.clone(), bid.token.clone(), keep));
     }
 
     /// Gives a lease back and says what became of it.
@@ -177,8 +189,9 @@ impl Engine {
         match left {
             Left::Passed => Ok(Release::Released),
             Left::Lost => Ok(Release::AlreadyExpired),
-            Left::GiveBack(release, asks) => {
-                let operation = Operation::Release(release);
+            Left::GiveBack { keep, asks } => {
+                let owed = Owed { name: &bid.name, token: &bid.token, keep };
+                let operation = Operation::Release(owed.release());
                 let at_once = if asks.is_empty() { self.answer_now(&operation, now) } else { None };
                 match at_once {
                     Some(Ok(Reply::Released)) => Ok(Release::Released),
@@ -186,7 +199,7 @@ impl Engine {
                     Some(Ok(_)) => Ok(Release::AlreadyExpired),
                     // A store that answers at once has not lost its answer: nothing happened.
                     Some(Err(_)) | None => {
-                        self.release_until_known(operation, deadline, asks, now).await
+                        self.release_until_known(owed, operation, deadline, asks, now).await
                     }
                 }
             }
@@ -195,8 +208,8 @@ impl Engine {
 
     /// Gives a lease back in the background.
     pub(crate) fn release_unseen(self: &Arc<Self>, bid: &Arc<Bid>, now: Moment) {
-        if let (Left::GiveBack(release, asks), _) = self.leave(bid, now) {
-            let first = release_job(release.name, release.token, release.keep);
+        if let (Left::GiveBack { keep, asks }, _) = self.leave(bid, now) {
+            let first = release_job(bid.name.clone(), bid.token.clone(), keep);
             self.post(Which::Asks, std::iter::once(first).chain(asks));
         }
     }
@@ -205,19 +218,19 @@ impl Engine {
     /// do so, its batch does.
     pub(super) async fn release_until_known(
         self: &Arc<Self>,
-        release: Operation,
+        owed: Owed<'_>,
+        first: Operation,
         deadline: Moment,
         mut asks: Asks,
         began: Moment,
     ) -> Result<Release, Error> {
         let give_up = began + RELEASE_MAX;
-        let mut is_in_doubt = false;
+        let (mut next, mut since, mut is_in_doubt) = (first, began, false);
         for attempt in 0.. {
-            let since = if attempt == 0 { began } else { self.clock.now() };
-            let sent = self.submit(Which::Asks, release.clone(), std::mem::take(&mut asks), since);
-            let answer = sent.await;
+            let answer = self.submit(Which::Asks, next, std::mem::take(&mut asks), since).await;
             let before_deadline = || self.clock.now() < deadline;
-            let may_be_done = || is_in_doubt || self.was_given_back_late(&release);
+            // Another release of ours may have come before this one.
+            let may_be_done = || is_in_doubt || self.ghosts.have(owed.token);
             let error = match verdict(answer, may_be_done, before_deadline) {
                 Verdict::Known(outcome) => return outcome,
                 Verdict::NotDone(error) => error,
@@ -232,13 +245,9 @@ impl Engine {
                 return Err(error);
             }
             self.clock.sleep_until(now + pause).await;
+            (next, since) = (Operation::Release(owed.release()), self.clock.now());
         }
         unreachable!("BUG: the loop ends by returning")
-    }
-
-    /// Whether another release of ours may have come before this one.
-    fn was_given_back_late(&self, release: &Operation) -> bool {
-        matches!(release, Operation::Release(release) if self.ghosts.have(&release.token))
     }
 
     /// Renews a lease at its holder's wish.
@@ -257,7 +266,9 @@ impl Engine {
         let target = Target::RenewAndTell(bid.clone(), tell);
         let job = Job { operation: Operation::Renew(renew), target };
         let answered = async {
-            self.send(Which::Renewals, [job]).await;
+            if let Some(drive) = self.send(Which::Renewals, [job]) {
+                drive.await;
+            }
             told.await.ok()
         };
         let answer = until(&self.clock, Some(bid.deadline()), answered).await.flatten();
@@ -304,8 +315,9 @@ impl Engine {
                 let pause = engine.jitter(RELEASE_AGAIN_MAX, RELEASE_AGAIN_MAX, 0);
                 engine.clock.sleep_until(engine.clock.now() + pause).await;
                 let now = engine.clock.now();
-                let release = Operation::Release(release);
-                let _ = engine.release_until_known(release, now, Asks::new(), now).await;
+                let owed = Owed { name: &release.name, token: &release.token, keep: release.keep };
+                let first = Operation::Release(owed.release());
+                let _ = engine.release_until_known(owed, first, now, Asks::new(), now).await;
             });
         }
     }

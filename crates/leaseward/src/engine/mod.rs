@@ -42,7 +42,11 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rand::{
+    RngExt, SeedableRng,
+    distr::{Distribution, StandardUniform},
+    rngs::StdRng,
+};
 
 use self::{
     breaker::{Breaker, Change},
@@ -82,7 +86,8 @@ pub(crate) struct Engine {
     breaker: Mutex<Breaker>,
     /// Whether the breaker is worth looking at.
     is_troubled: AtomicBool,
-    random: Mutex<StdRng>,
+    /// Its own, to replay a run; else each thread's.
+    random: Option<Mutex<StdRng>>,
     cohorts: bool,
     ghosts: Ghosts,
     /// Bids there are.
@@ -99,10 +104,6 @@ impl Engine {
     pub(crate) fn start(store: Arc<dyn Store>, settings: Settings) -> Arc<Self> {
         let capability = store.capability();
         let keeper = Arc::new(Keeper::new());
-        let random = match settings.seed {
-            Some(seed) => StdRng::seed_from_u64(seed),
-            None => rand::make_rng(),
-        };
         let engine = Arc::new(Self {
             clock: settings.clock,
             who: settings.who,
@@ -116,7 +117,7 @@ impl Engine {
             keeper: keeper.clone(),
             breaker: Mutex::default(),
             is_troubled: AtomicBool::new(false),
-            random: Mutex::new(random),
+            random: settings.seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))),
             cohorts: settings.cohorts,
             ghosts: Ghosts::default(),
             live: AtomicUsize::new(0),
@@ -138,11 +139,21 @@ impl Engine {
     }
 
     pub(crate) fn new_token(&self) -> Token {
-        Token::new(self.random.lock().random(), self.who.clone())
+        Token::new(self.random(), self.who.clone())
+    }
+
+    fn random<T>(&self) -> T
+    where
+        StandardUniform: Distribution<T>,
+    {
+        match &self.random {
+            Some(seeded) => seeded.lock().random(),
+            None => rand::rng().random(),
+        }
     }
 
     pub(crate) fn jitter(&self, base: Duration, cap: Duration, attempt: u32) -> Duration {
-        backoff::full_jitter(base, cap, attempt, self.random.lock().random())
+        backoff::full_jitter(base, cap, attempt, self.random())
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -185,7 +196,7 @@ impl Engine {
             }
             return;
         };
-        let random = self.random.lock().random();
+        let random = self.random();
         let mut breaker = self.breaker.lock();
         let change = breaker.failed(error, self.clock.now(), random);
         self.is_troubled.store(true, Ordering::Relaxed);

@@ -68,7 +68,9 @@ impl Engine {
         for attempt in 0.. {
             let (jobs, answers): (Vec<_>, Vec<_>) =
                 left.iter().map(|(release, _)| telling(release.clone())).unzip();
-            self.send(Which::Asks, jobs).await;
+            if let Some(drive) = self.send(Which::Asks, jobs) {
+                drive.await;
+            }
             let mut again = Vec::new();
             for ((release, deadline), answer) in left.into_iter().zip(answers) {
                 let unheard = match answer.await {

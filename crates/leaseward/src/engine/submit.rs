@@ -18,9 +18,8 @@ use crate::{
 
 /// Where the answer arrives. If nobody takes it out, what it grants is given back.
 struct Told {
-    engine: Arc<Engine>,
     told: oneshot::Receiver<(Moment, Answer)>,
-    undo: Option<Box<Ask>>,
+    undo: Option<(Arc<Engine>, Box<Ask>)>,
 }
 
 impl Told {
@@ -33,10 +32,10 @@ impl Drop for Told {
     fn drop(&mut self) {
         // Closed first: an answer that comes after this finds nobody, and is undone where it comes from.
         self.told.close();
-        if let (Some(ask), Ok((_, unheard))) = (&self.undo, self.told.try_recv())
+        if let (Some((engine, ask)), Ok((_, unheard))) = (&self.undo, self.told.try_recv())
             && may_have_got(&unheard)
         {
-            self.engine.give_back(ask);
+            engine.give_back(ask);
         }
     }
 }
@@ -69,12 +68,14 @@ impl Engine {
         }
         let (target, mut told) = self.teller(undo);
         let first = Job { operation, target };
-        self.send(which, std::iter::once(first).chain(followed_by)).await;
+        if let Some(drive) = self.send(which, std::iter::once(first).chain(followed_by)) {
+            drive.await;
+        }
         told.answer().await
     }
 
     fn teller(self: &Arc<Self>, undo: Option<Box<Ask>>) -> (Target, Told) {
         let (tell, told) = oneshot::channel();
-        (Target::Tell(tell, undo.clone()), Told { engine: self.clone(), told, undo })
+        (Target::Tell(tell, undo.clone()), Told { told, undo: undo.map(|ask| (self.clone(), ask)) })
     }
 }

@@ -16,9 +16,12 @@ use super::{
 use crate::{Error, ErrorKind, Name, guard::OwnerId};
 
 /// A caller inside. Dropped before it was told, it leaves.
-pub(super) struct Waiting {
-    pub(super) engine: Arc<Engine>,
-    pub(super) name: Name,
+///
+/// Borrows what everybody shares: counting references to that costs more than anything else here, where tasks of two
+/// processors take turns.
+pub(super) struct Waiting<'a> {
+    pub(super) engine: &'a Arc<Engine>,
+    pub(super) name: &'a Name,
     pub(super) id: u64,
     pub(super) owner: Option<OwnerId>,
     pub(super) told: oneshot::Receiver<Told>,
@@ -28,16 +31,16 @@ pub(super) struct Waiting {
     pub(super) had_to_wait: bool,
 }
 
-impl Drop for Waiting {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             // If the lease was given in this very moment, the guard in the channel is dropped and releases it.
-            self.engine.abandon(&self.name, self.id);
+            self.engine.abandon(self.name, self.id);
         }
     }
 }
 
-impl Waiting {
+impl Waiting<'_> {
     pub(super) async fn wait(&mut self, drive: Option<Drive>) -> Result<Outcome, Error> {
         if let Some(drive) = drive {
             drive.await;
@@ -46,9 +49,8 @@ impl Waiting {
             return Ok(outcome);
         }
         self.had_to_wait = true;
-        self.engine.events.waiting(&self.name);
-        let engine = self.engine.clone();
-        let _in_graph = engine.begin_wait(self.owner.as_ref(), &self.name, self.id)?;
+        self.engine.events.waiting(self.name);
+        let _in_graph = self.engine.begin_wait(self.owner.as_ref(), self.name, self.id)?;
         loop {
             let told = (&mut self.told).await.map_err(|_| gone())?;
             if let Some(outcome) = self.heard(told) {
