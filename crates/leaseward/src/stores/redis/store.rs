@@ -24,8 +24,8 @@ use crate::{
 const LANES: usize = 8;
 
 /// Into how many parts what is under way is divided. As one batch, 64 tasks are a third slower where a server has to share its
-/// processor with them; where it has not, four are as good as one.
-const SHARES: usize = 4;
+/// processor with them; where it has not, three are as good as one.
+const SHARES: usize = 3;
 
 /// In strong mode one: whatever comes while a batch waits for replicas goes into the next, and that waits once for all of
 /// them. A second would share the same work among twice as many waits.
