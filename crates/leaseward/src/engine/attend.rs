@@ -8,13 +8,9 @@ use super::{
     claim::Decision,
     follow::After,
     keeper::{self, Due, Kept},
-    lane::{Job, Target},
+    lane::Job,
 };
-use crate::{
-    clock::Moment,
-    guard::Danger,
-    store::{Operation, Renew},
-};
+use crate::{clock::Moment, guard::Danger};
 
 /// A cohort with local waiters asks at least this often whether another process waits.
 const TURN: Duration = Duration::from_secs(1);
@@ -94,7 +90,7 @@ impl Engine {
             self.warn_of_danger(bid, &mut state, now);
             if self.renewal_is_due(bid, &state, now) {
                 state.is_in_flight = true;
-                after.renewals.push(self.renewal(bid, bid.spec.ttl()));
+                after.due.push(bid.clone());
                 state.last_sent = now;
             }
             let due = self.next_due(bid, &state, now);
@@ -179,10 +175,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn renewal(&self, bid: &Arc<Bid>, ttl: Duration) -> Job {
-        Job { operation: renew(bid, ttl, 0), target: Target::Renew(bid.clone()) }
-    }
-
     /// Reserves fences for local waiters before they are needed.
     pub(super) fn reserve_ahead(&self, bid: &Arc<Bid>, state: &mut BidState) -> Option<Job> {
         if !state.claim.is_held() || bid.spec.renew_ms == 0 {
@@ -193,10 +185,7 @@ impl Engine {
             return None;
         }
         let block = state.cohort().reserve(waiters, self.reserves());
-        (block > 0).then(|| Job {
-            operation: renew(bid, bid.spec.ttl(), block),
-            target: Target::Reserve(bid.clone()),
-        })
+        (block > 0).then(|| Job::reserve(bid.clone(), block))
     }
 
     /// Asks at once for a bid that waits: something changed.
@@ -218,8 +207,4 @@ impl Engine {
         drop(shard);
         after.run(self);
     }
-}
-
-fn renew(bid: &Bid, ttl: Duration, block: u32) -> Operation {
-    Operation::Renew(Renew { name: bid.name.clone(), token: bid.token.clone(), ttl, block })
 }

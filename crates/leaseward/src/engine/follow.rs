@@ -33,6 +33,8 @@ pub(super) struct After {
     pub(super) tell: SmallVec<[(oneshot::Sender<Told>, Told); 1]>,
     pub(super) asks: Vec<Job>,
     pub(super) renewals: Vec<Job>,
+    /// Leases to be renewed.
+    pub(super) due: Vec<Arc<Bid>>,
     pub(super) found: Vec<Found>,
 }
 
@@ -50,6 +52,9 @@ impl After {
         }
         if !self.renewals.is_empty() {
             engine.post(Which::Renewals, self.renewals);
+        }
+        if !self.due.is_empty() && engine.lane(Which::Renewals).push_due(self.due) {
+            engine.spawn_pump(Which::Renewals, None);
         }
     }
 }
@@ -171,7 +176,7 @@ impl Engine {
         } else {
             // The only renewal it gets.
             state.is_in_flight = true;
-            after.renewals.push(self.renewal(bid, bid.spec.ttl()));
+            after.due.push(bid.clone());
         }
     }
 

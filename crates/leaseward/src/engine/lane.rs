@@ -11,15 +11,15 @@
 //! and back, the client and the store take turns, each asleep while the other works. So a batch has no more than a share of
 //! what is under way, and the rest follows at once, while there are lanes.
 
-use std::{fmt, sync::Arc, task::Waker};
+use std::{collections::VecDeque, fmt, sync::Arc, task::Waker};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{bid::Bid, flight::Flight};
+use super::{bid::Bid, flight::Flight, outbox::Outbox};
 use crate::{
     clock::Moment,
-    store::{Answer, Ask, Operation, Release},
+    store::{Answer, Ask, Operation, Release, Renew},
 };
 
 /// However few are under way, a batch may have so many operations.
@@ -47,6 +47,23 @@ pub(crate) struct Job {
     pub(crate) target: Target,
 }
 
+impl Job {
+    /// A renewal of a lease, by itself.
+    pub(super) fn renewal(bid: Arc<Bid>) -> Self {
+        Self { operation: renew(&bid, 0), target: Target::Renew(bid) }
+    }
+
+    /// A renewal that reserves fences.
+    pub(super) fn reserve(bid: Arc<Bid>, block: u32) -> Self {
+        Self { operation: renew(&bid, block), target: Target::Reserve(bid) }
+    }
+}
+
+fn renew(bid: &Bid, block: u32) -> Operation {
+    let (name, token) = (bid.name.clone(), bid.token.clone());
+    Operation::Renew(Renew { name, token, ttl: bid.spec.ttl(), block })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// Asks and releases.
@@ -61,9 +78,7 @@ pub(super) struct Seat(u64);
 
 #[derive(Default)]
 struct Gathered {
-    jobs: Vec<Job>,
-    /// Room for the next ones: that of a batch that was answered.
-    room: Vec<Job>,
+    outbox: Outbox,
     /// Operations that were sent and not answered yet.
     in_flight: usize,
     /// Batches in flight or about to be.
@@ -101,19 +116,14 @@ impl Gathered {
 
     /// The next batch. If there is more to send, and a seat for whoever does, it is a task's.
     fn take(&mut self, lane: &Lane) -> Option<Batch> {
-        if self.jobs.is_empty() {
+        if self.outbox.is_empty() {
             return None;
         }
-        let under_way = self.jobs.len() + self.in_flight;
+        let under_way = self.outbox.len() + self.in_flight;
         let most = under_way.div_ceil(lane.shares).max(SHARE_MIN).min(lane.batch_max);
-        let jobs = if self.jobs.len() <= most {
-            std::mem::replace(&mut self.jobs, std::mem::take(&mut self.room))
-        } else {
-            let rest = self.jobs.split_off(most);
-            std::mem::replace(&mut self.jobs, rest)
-        };
+        let jobs = self.outbox.take(most);
         self.in_flight += jobs.len();
-        let is_more = !self.jobs.is_empty() && self.driving < lane.lanes;
+        let is_more = !self.outbox.is_empty() && self.driving < lane.lanes;
         self.driving += usize::from(is_more);
         Some(Batch { jobs, is_more })
     }
@@ -137,7 +147,7 @@ impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gathered = self.gathered.lock();
         f.debug_struct("Lane")
-            .field("to_send", &gathered.jobs.len())
+            .field("to_send", &gathered.outbox.len())
             .field("in_flight", &gathered.driving)
             .finish_non_exhaustive()
     }
@@ -154,42 +164,49 @@ impl Lane {
     }
 
     /// What takes nothing, was not sent yet, and has somebody waiting for its answer: releases.
-    pub(super) fn take_told_releases(&self) -> Vec<Job> {
-        let is_told = |job: &mut Job| matches!(job.target, Target::Tell(_, None));
-        self.gathered.lock().jobs.extract_if(.., is_told).collect()
+    pub(super) fn take_told_releases(&self) -> VecDeque<Job> {
+        self.gathered.lock().outbox.take_told_releases()
     }
 
     /// So many operations were answered; the room they took when they were sent is of use again.
-    pub(super) fn landed(&self, count: usize, mut room: Vec<Job>) {
+    pub(super) fn landed(&self, count: usize, room: Vec<Job>) {
         let mut gathered = self.gathered.lock();
         gathered.in_flight -= count;
-        if room.capacity() > gathered.room.capacity() {
-            std::mem::swap(&mut gathered.room, &mut room);
-        }
+        let smaller = gathered.outbox.reuse(room);
         drop(gathered);
+        drop(smaller);
     }
 
     /// Whether everything that was to be sent has been answered.
     pub(super) fn is_idle(&self) -> bool {
         let gathered = self.gathered.lock();
-        gathered.jobs.is_empty() && gathered.driving == 0
+        gathered.outbox.is_empty() && gathered.driving == 0
     }
 
     /// Adds operations; the caller takes a seat if one is free.
     pub(super) fn push(&self, jobs: impl IntoIterator<Item = Job>) -> Option<Seat> {
         let mut gathered = self.gathered.lock();
-        gathered.jobs.extend(jobs);
-        if gathered.driving >= self.lanes || gathered.jobs.is_empty() {
+        gathered.outbox.push(jobs);
+        if gathered.driving >= self.lanes || gathered.outbox.is_empty() {
             return None;
         }
         gathered.driving += 1;
         Some(gathered.seat_caller())
     }
 
+    /// Adds renewals of leases; `true` if a task is to send them, for which there is a seat.
+    pub(super) fn push_due(&self, bids: Vec<Arc<Bid>>) -> bool {
+        let mut gathered = self.gathered.lock();
+        gathered.outbox.push_due(bids);
+        let is_seated = gathered.driving < self.lanes && !gathered.outbox.is_empty();
+        gathered.driving += usize::from(is_seated);
+        is_seated
+    }
+
     /// A seat of a lane with nothing to send, for one operation that is sent at once.
     pub(super) fn claim_idle_seat(&self) -> Option<Seat> {
         let mut gathered = self.gathered.lock();
-        if gathered.driving >= self.lanes || !gathered.jobs.is_empty() {
+        if gathered.driving >= self.lanes || !gathered.outbox.is_empty() {
             return None;
         }
         gathered.driving += 1;
@@ -251,19 +268,19 @@ impl Lane {
         let mut gathered = self.gathered.lock();
         let Some(at) = gathered.at(seat) else { return false };
         gathered.callers.swap_remove(at);
-        if gathered.jobs.is_empty() {
+        if gathered.outbox.is_empty() {
             gathered.driving -= 1;
         }
-        !gathered.jobs.is_empty()
+        !gathered.outbox.is_empty()
     }
 
     /// Gives up a task's seat unless there is more to send.
     pub(super) fn leave_task_seat(&self) -> bool {
         let mut gathered = self.gathered.lock();
-        if gathered.jobs.is_empty() {
+        if gathered.outbox.is_empty() {
             gathered.driving -= 1;
         }
-        !gathered.jobs.is_empty()
+        !gathered.outbox.is_empty()
     }
 
     /// What callers have left standing since this was last asked, for tasks; and whether something else stands here. Each
@@ -289,22 +306,26 @@ impl Lane {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::{Name, Token};
 
-    fn job() -> Job {
-        let name = Name::new("name").expect("a name");
-        let release =
-            Release { name, token: Token::new(7, Arc::from("h:1")), keep: Duration::ZERO };
-        let target = Target::Forget(Box::new(release.clone()));
+    /// A release of a name, and who gets its answer.
+    pub(in super::super) fn release(name: &str, target: impl FnOnce(&Release) -> Target) -> Job {
+        let (name, token) = (Name::new(name).expect("a name"), Token::new(7, Arc::from("h:1")));
+        let release = Release { name, token, keep: Duration::ZERO };
+        let target = target(&release);
         Job { operation: Operation::Release(release), target }
     }
 
+    pub(in super::super) fn forget(release: &Release) -> Target {
+        Target::Forget(Box::new(release.clone()))
+    }
+
     fn jobs(count: usize) -> impl Iterator<Item = Job> {
-        std::iter::repeat_with(job).take(count)
+        std::iter::repeat_with(|| release("name", forget)).take(count)
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod keeper;
 pub(crate) mod lane;
 mod leave;
 pub(crate) mod order;
+mod outbox;
 pub(crate) mod several;
 mod shutdown;
 #[cfg(test)]
