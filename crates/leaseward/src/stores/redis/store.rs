@@ -19,9 +19,9 @@ use crate::{
     },
 };
 
-/// How many batches may be under way at once. With few, a batch that has just been answered finds the others full, and both
-/// sides run dry in turn: with 64 tasks three are a third slower than eight. More than eight gain nothing.
-const LANES: usize = 8;
+/// How many batches may be under way at once. With fewer, whoever comes finds them full and waits, and both sides run dry in
+/// turn; with more they are smaller, and each costs both sides something of its own.
+const LANES: usize = 4;
 
 /// Into how many parts what is under way is divided. As one batch, 64 tasks are a third slower where a server has to share its
 /// processor with them; where it has not, three are as good as one.
@@ -51,9 +51,9 @@ impl Redis {
     pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
         let config = Config::from_url(url)?;
         let mut capability = Capability::full(Reach::Network);
-        capability.lanes = if config.strong.is_some() { LANES_STRONG } else { LANES };
+        (capability.lanes, capability.shares) =
+            if config.strong.is_some() { (LANES_STRONG, 1) } else { (LANES, SHARES) };
         capability.gathers = true;
-        capability.shares = SHARES;
         capability.several_names = !matches!(config.topology, Topology::Cluster { .. });
         let client = Client::open(config, &context).await?;
         Ok(Self { client, capability })
