@@ -43,11 +43,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rand::{
-    RngExt, SeedableRng,
-    distr::{Distribution, StandardUniform},
-    rngs::StdRng,
-};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::{
     breaker::{Breaker, Change},
@@ -87,8 +83,8 @@ pub(crate) struct Engine {
     breaker: Mutex<Breaker>,
     /// Whether the breaker is worth looking at.
     is_troubled: AtomicBool,
-    /// Its own, to replay a run; else each thread's.
-    random: Option<Mutex<StdRng>>,
+    /// Its own, from the operating system: a thread's would go on in a child that was forked, and give both the same tokens.
+    random: Mutex<StdRng>,
     cohorts: bool,
     ghosts: Ghosts,
     /// Bids there are.
@@ -105,6 +101,10 @@ impl Engine {
     pub(crate) fn start(store: Arc<dyn Store>, settings: Settings) -> Arc<Self> {
         let capability = store.capability();
         let keeper = Arc::new(Keeper::new());
+        let random = match settings.seed {
+            Some(seed) => StdRng::seed_from_u64(seed),
+            None => rand::make_rng(),
+        };
         let engine = Arc::new(Self {
             clock: settings.clock,
             who: settings.who,
@@ -118,7 +118,7 @@ impl Engine {
             keeper: keeper.clone(),
             breaker: Mutex::default(),
             is_troubled: AtomicBool::new(false),
-            random: settings.seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))),
+            random: Mutex::new(random),
             cohorts: settings.cohorts,
             ghosts: Ghosts::default(),
             live: AtomicUsize::new(0),
@@ -140,21 +140,11 @@ impl Engine {
     }
 
     pub(crate) fn new_token(&self) -> Token {
-        Token::new(self.random(), self.who.clone())
-    }
-
-    fn random<T>(&self) -> T
-    where
-        StandardUniform: Distribution<T>,
-    {
-        match &self.random {
-            Some(seeded) => seeded.lock().random(),
-            None => rand::rng().random(),
-        }
+        Token::new(self.random.lock().random(), self.who.clone())
     }
 
     pub(crate) fn jitter(&self, base: Duration, cap: Duration, attempt: u32) -> Duration {
-        backoff::full_jitter(base, cap, attempt, self.random())
+        backoff::full_jitter(base, cap, attempt, self.random.lock().random())
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -197,7 +187,7 @@ impl Engine {
             }
             return;
         };
-        let random = self.random();
+        let random = self.random.lock().random();
         let mut breaker = self.breaker.lock();
         let change = breaker.failed(error, self.clock.now(), random);
         self.is_troubled.store(true, Ordering::Relaxed);
