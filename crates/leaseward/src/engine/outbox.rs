@@ -16,7 +16,8 @@ const ROOM_MAX: usize = 1024;
 #[derive(Default)]
 pub(super) struct Outbox {
     jobs: VecDeque<Job>,
-    /// Leases whose renewal is due; sent behind all else.
+    /// Leases whose renewal is due. Behind all else, but never all of a batch is something else: a lease that is not renewed
+    /// is lost.
     due: VecDeque<Arc<Bid>>,
     /// Room for the next batch: that of one that was answered.
     room: Vec<Job>,
@@ -42,7 +43,8 @@ impl Outbox {
     /// The first of them, at most so many.
     pub(super) fn take(&mut self, most: usize) -> Vec<Job> {
         let mut batch = std::mem::take(&mut self.room);
-        batch.extend(self.jobs.drain(..most.min(self.jobs.len())));
+        let first = most - self.due.len().min(most.div_ceil(2));
+        batch.extend(self.jobs.drain(..first.min(self.jobs.len())));
         let renewals = (most - batch.len()).min(self.due.len());
         batch.extend(self.due.drain(..renewals).map(Job::renewal));
         if self.jobs.is_empty() && self.jobs.capacity() > ROOM_MAX {
@@ -103,16 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_in_order_and_renewals_last() {
+    fn batches_come_in_order_and_half_of_each_is_for_renewals() {
         let mut outbox = Outbox::default();
-        outbox.push_due(["d", "e"].map(bid));
-        outbox.push(["a", "b", "c"].map(|name| release(name, forget)));
-        assert_eq!(outbox.len(), 5);
-        assert_eq!(names(&outbox.take(2)), ["a", "b"]);
-        let second = outbox.take(2);
-        assert_eq!(names(&second), ["c", "d"]);
-        assert!(matches!(second[1].operation, Operation::Renew(_)));
-        assert_eq!(names(&outbox.take(2)), ["e"]);
+        outbox.push_due(["x", "y", "z"].map(bid));
+        outbox.push(["a", "b", "c", "d"].map(|name| release(name, forget)));
+        assert_eq!(outbox.len(), 7);
+        let first = outbox.take(2);
+        assert_eq!(names(&first), ["a", "x"]);
+        assert!(matches!(first[1].operation, Operation::Renew(_)));
+        assert_eq!(names(&outbox.take(4)), ["b", "c", "y", "z"]);
+        assert_eq!(names(&outbox.take(4)), ["d"]);
         assert!(outbox.is_empty());
     }
 
