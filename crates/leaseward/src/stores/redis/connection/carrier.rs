@@ -23,7 +23,7 @@ pub(super) async fn carry(shared: Arc<Shared>) {
     ended.why = poll_fn(|cx| {
         shared.ready.carrier.register(cx.waker());
         if broken.is_none()
-            && let Err(error) = shared.poll_flush(cx)
+            && let Err(error) = shared.out.poll_flush(cx)
         {
             broken = Some((error.kind(), Box::pin(tokio::time::sleep(LAST_WORDS))));
         }

@@ -8,6 +8,7 @@
 mod carrier;
 mod frames;
 mod inbox;
+mod out;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::{
     collections::VecDeque,
     fmt, io,
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -29,6 +30,7 @@ use tokio::{sync::oneshot, task::AbortHandle};
 
 use self::{
     inbox::{Inbox, Ready},
+    out::Out,
     stream::{Reader, Writer},
 };
 pub(super) use stream::{Stream, connect};
@@ -92,9 +94,8 @@ pub(in crate::stores) struct Connection {
 
 /// What those who send and the one who reads have in common.
 struct Shared {
-    out: Mutex<Out>,
-    /// Apart from the above, so that whoever reads need not wait for a system call of somebody who writes. Always taken
-    /// after it.
+    out: Out,
+    /// In the order in which requests go out.
     waiting: Mutex<VecDeque<Waiting>>,
     /// Held by whoever reads; nobody is told anything meanwhile.
     inbox: Mutex<Inbox>,
@@ -102,16 +103,6 @@ struct Shared {
     /// The same, as the socket wants it.
     waker: Waker,
     on_push: OnPush,
-}
-
-struct Out {
-    writer: Writer,
-    bytes: Vec<u8>,
-    /// How many of them were sent.
-    sent: usize,
-    /// The socket is full: nobody but the carrier writes.
-    is_full: bool,
-    end: Option<End>,
 }
 
 /// Who waits for answers, and for how many more.
@@ -176,10 +167,9 @@ impl Connection {
     }
 
     fn over(reader: Reader, writer: Writer, timeout: Duration, on_push: OnPush) -> Self {
-        let out = Out { writer, bytes: Vec::new(), sent: 0, is_full: false, end: None };
         let ready = Arc::new(Ready::default());
         let shared = Arc::new(Shared {
-            out: Mutex::new(out),
+            out: Out::new(writer),
             waiting: Mutex::default(),
             inbox: Mutex::new(Inbox::new(reader)),
             waker: ready.clone().into(),
@@ -192,7 +182,7 @@ impl Connection {
 
     /// Whether nothing is sent over it any more.
     pub(super) fn is_ended(&self) -> bool {
-        self.shared.out.lock().end.is_some()
+        self.shared.out.is_ended()
     }
 
     /// Sends one command and waits for its answer.
@@ -273,46 +263,25 @@ impl Connection {
 
 impl Shared {
     fn send(&self, waiting: Waiting, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), RedisError> {
-        let mut out = self.out.lock();
-        match &out.end {
-            None => {}
-            // Nothing of it was sent, as if nobody had been there: that is no doubt.
-            Some(End::Broken(_)) => {
-                return Err(End::Broken(io::ErrorKind::ConnectionRefused).into());
+        let note = || {
+            self.waiting.lock().push_back(waiting);
+            self.ready.dismiss(None);
+        };
+        match self.out.send(write, note) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.ready.carrier.wake();
+                Ok(())
             }
-            Some(end) => return Err(end.clone().into()),
+            // Nothing of it was sent, as if nobody had been there: that is no doubt.
+            Err(End::Broken(_)) => Err(End::Broken(io::ErrorKind::ConnectionRefused).into()),
+            Err(end) => Err(end.into()),
         }
-        write(&mut out.bytes);
-        self.waiting.lock().push_back(waiting);
-        self.ready.dismiss(None);
-        let mut nobody = Context::from_waker(Waker::noop());
-        if !out.is_full && !matches!(out.poll_send(&mut nobody), Poll::Ready(Ok(()))) {
-            // The carrier goes on, and meets the same failure if it was one.
-            out.is_full = true;
-            self.ready.carrier.wake();
-        }
-        Ok(())
-    }
-
-    /// Sends on what the socket did not take. Whoever asks is woken when it takes more.
-    fn poll_flush(&self, cx: &mut Context<'_>) -> io::Result<()> {
-        let mut out = self.out.lock();
-        if out.is_full
-            && let Poll::Ready(sent) = out.poll_send(cx)
-        {
-            out.is_full = false;
-            return sent;
-        }
-        Ok(())
     }
 
     /// Nobody gets an answer any more.
     fn end(&self, why: End) {
-        let waiting = {
-            let mut out = self.out.lock();
-            out.end = Some(why.clone());
-            std::mem::take(&mut *self.waiting.lock())
-        };
+        let waiting = self.out.end(why.clone(), || std::mem::take(&mut *self.waiting.lock()));
         for waiting in waiting {
             waiting.to.tell(Err(why.clone().into()));
         }
@@ -389,23 +358,3 @@ fn only(mut said: Said) -> Result<Value, RedisError> {
         value => Ok(value.unwrap_or_default()),
     }
 }
-
-impl Out {
-    /// Sends as much as the socket takes.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.sent < self.bytes.len() {
-            match ready!(self.writer.as_mut().poll_write(cx, &self.bytes[self.sent..]))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                len => self.sent += len,
-            }
-        }
-        // The memory serves the next request too, unless this one was unusually large.
-        self.bytes.clear();
-        self.bytes.shrink_to(KEPT_MAX);
-        self.sent = 0;
-        self.writer.as_mut().poll_flush(cx)
-    }
-}
-
-/// How much memory a connection keeps for its requests.
-const KEPT_MAX: usize = 1 << 16;
