@@ -4,6 +4,7 @@
 
 #[path = "../support/basics.rs"]
 mod basics;
+mod beside;
 mod by_hand;
 mod changing_cluster;
 mod chaos;

@@ -10,6 +10,7 @@ use leaseward_testkit::{Cluster, RedisServer, Skew};
 use proptest::{prelude::*, sample::subsequence};
 
 use crate::{
+    beside::assert_announced,
     compare::{MOVED, Pair, cases, sensible},
     help::{queueing, releasing},
     names::{name, token},
@@ -30,7 +31,9 @@ fn answers_as_the_memory_store_does() {
     let steps = prop::collection::vec(a_step(&MOVED), 1..STEPS_MAX);
     let outcome = cases(64).run(&steps, |steps| {
         server.cli(&["flushall"]);
-        pair.borrow_mut().check(&sensible(steps, true))
+        let outcome = pair.borrow_mut().check(&sensible(steps, true));
+        assert_announced(&server);
+        outcome
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
@@ -87,7 +90,9 @@ fn hand_overs_are_as_in_the_memory_store() {
     let step = prop_oneof![12 => a_turn(), 1 => time.prop_map(Step::Advance)];
     let outcome = cases(96).run(&prop::collection::vec(step, 1..STEPS_MAX), |steps| {
         server.cli(&["flushall"]);
-        pair.borrow_mut().check(&sensible(steps, true))
+        let outcome = pair.borrow_mut().check(&sensible(steps, true));
+        assert_announced(&server);
+        outcome
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
@@ -160,7 +165,9 @@ fn runs_of_the_usual_are_answered_as_the_memory_store_does() {
     let pair = std::cell::RefCell::new(&mut pair);
     let outcome = cases(128).run(&prop::collection::vec(a_usual_step(), 1..12), |steps| {
         server.cli(&["flushall"]);
-        pair.borrow_mut().check(&sensible(steps, true))
+        let outcome = pair.borrow_mut().check(&sensible(steps, true));
+        assert_announced(&server);
+        outcome
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }

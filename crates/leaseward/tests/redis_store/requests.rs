@@ -78,6 +78,30 @@ async fn what_has_gathered_goes_out_in_calls_of_256_at_most() {
     assert_eq!(sizes.iter().max(), Some(&256), "{sizes:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_batch_leaves_behind_follows_before_it_is_answered() {
+    const ALL: usize = 60;
+    let server = RedisServer::start();
+    let proxy = Proxy::start(&server.address());
+    let locks = connect(&format!("redis://{}?timeout=10s", proxy.address())).await;
+    let mut guards = Vec::new();
+    for at in 0..ALL {
+        guards.push(take(locks.lock(format!("m{at}")).ttl(LONG)).await);
+    }
+    let monitor = Monitor::start(&server);
+    proxy.hold_to_client();
+    // It gives all of them back in one piece.
+    let ending = tokio::spawn(async move { locks.shutdown().await });
+    let held = || server.cli(&["--scan", "--pattern", "lock:m*"]).lines().count();
+    eventually("all are given back, and no answer was heard", PATIENCE, || {
+        (held() == 0).then_some(())
+    });
+    let sizes = sizes_of_calls(&monitor.heard(&server));
+    assert!(sizes.iter().all(|size| *size <= ALL / 3), "{sizes:?}");
+    proxy.pass();
+    ending.await.expect("no panic");
+}
+
 /// Somebody who waits for a name, with a place in the queue.
 fn wait_for(locks: &Locks, server: &RedisServer, what: &str) -> JoinHandle<Guard> {
     let lock = locks.lock(what).ttl(LONG);

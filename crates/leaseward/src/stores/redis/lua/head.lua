@@ -17,6 +17,8 @@
 --            lock key then holds the placeholder, for as long as the longest of them lasts.
 --   q:<key>  a list, the queue: of each place the token, then its record, so that one call takes the next one out
 --   p:<key>  a hash: notes about clients of other libraries, while nobody of ours has an exclusive lease to keep them
+-- While any name of the database, or of the slot, has an `h` or a `q`, there is one key `beside` that says so: most of the
+-- time there is none, and then `plain.lua` need not look for those of each name that is asked for.
 --
 -- Functions are made anew by every call of the script, and each variable of the surroundings that one uses makes that
 -- dearer. So none uses any: what a call knows is in one table, `turn`, which is passed on, and constants, written `@NAME`,
@@ -28,6 +30,13 @@ local function answer(turn, a, b, c, d, e)
   local out, n = turn.out, turn.n
   out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = a, b, c, d, e
   turn.n = n + (e ~= nil and 5 or d ~= nil and 4 or c ~= nil and 3 or b ~= nil and 2 or 1)
+end
+
+-- An `h` or a `q` lasts for so many milliseconds from now: the end of the call (`tail.lua`) sees to it that `beside` does.
+local function stands_beside(turn, ms)
+  if ms > turn.beside_ms then
+    turn.beside_ms = ms
+  end
 end
 
 -- Microseconds as text. In halves: numbers are floating here, which take long to print whole, and an integer may have no

@@ -41,6 +41,7 @@ local function join(turn, token, ttl, value, key, h, q)
   end
   if ahead == 0 then
     call('PEXPIRE', q, @QUEUE_MS)
+    turn.stands_beside(turn, @QUEUE_MS)
   end
   turn.answer(turn, @QUEUED, turn.last_fence(turn), ahead)
   turn.answer(turn, string.sub(owner, 34), 'x', 0, left, letter == 'k' and left or left + delay)
@@ -67,6 +68,7 @@ local function pass_on(turn, key, h, q, to, place)
   -- Who keeps the queue alive: `script.rs` says why that is enough.
   if waiting > 0 and turn.now - seen > turn.now % @WINDOW_US then
     call('PEXPIRE', q, @QUEUE_MS)
+    turn.stands_beside(turn, @QUEUE_MS)
   end
   redis.pcall('PUBLISH', 'leaseward:c:' .. client,
     string.format('G %s %s %d -1 %d ', turn.text(first), count, given, waiting) .. to .. '\n' .. key)
@@ -122,7 +124,9 @@ local function renew(turn)
     or string.sub(held, 1, #changed) == changed and string.sub(beside, 1, #sound) == sound then
     -- Written whatever comes of it: what waits for replicas waits for a write.
     call('PEXPIRE', key, ttl)
-    call('PEXPIRE', h, ttl)
+    if call('PEXPIRE', h, ttl) == 1 then
+      turn.stands_beside(turn, tonumber(ttl))
+    end
     waiting = turn.handover == 'never' and 1 or 0
   else
     waiting = turn.slow(turn).renew(token, tonumber(ttl), key)

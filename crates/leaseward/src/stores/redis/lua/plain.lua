@@ -23,6 +23,8 @@
 local argv, names, try, side = ARGV, KEYS, redis.pcall, ARGV[1]
 -- The clock and the newest fence, once they were read.
 local now, now_text, last
+-- How long something now stands beside lock keys, if it was made to, in milliseconds.
+local beside_ms = 0
 -- What is known of one name without looking: its key, what that holds, and the time it has left.
 local known, held, left
 local byte, find = string.byte, string.find
@@ -67,6 +69,10 @@ if argv[5] == 'r' or argv[5] == 'h' then
         -- Who keeps the queue alive: `script.rs` says why that is enough.
         if waiting == 0 and has_joined or waiting > 0 and last - seen > last % @WINDOW_US then
           try('PEXPIRE', q, '@QUEUE_MS')
+          local lasts = try('PTTL', side .. 'beside')
+          if type(lasts) ~= 'number' or lasts < @QUEUE_MS then
+            try('SET', side .. 'beside', '', 'PX', 2 * @QUEUE_MS)
+          end
         end
         try('SET', key, to .. ((has_joined or waiting > 0) and '\nw' or '\ns') .. ttl .. ' ' .. micros .. ' 1 ' .. micros .. '\n'
           .. value, 'PX', given, 'GET')
@@ -86,6 +92,7 @@ if argv[5] == 'r' or argv[5] == 'h' then
       if place then
         try('LPUSH', q, place, to)
         try('PEXPIRE', q, '@QUEUE_MS')
+        beside_ms = @QUEUE_MS
       end
     elseif type(before) == 'string' then
       -- Nearly never: the clock is behind, or this is no fence.
@@ -153,15 +160,22 @@ while argv[at] do
   at = at + 2
   if letter == 'a' or letter == 'q' then
     local ttl, value, count = argv[at], argv[at + 1], argv[at + 2]
-    local first
+    local first, is_bare
     at = at + 3
     if is_distinct and many > 1 then
       keys = {}
       local m, to_h, to_q = 0, side .. 'h:', side .. 'q:'
+      -- Most of the time nothing stands beside any lock key: then there is nothing but those to look at.
+      is_bare = try('EXISTS', side .. 'beside') == 0
       for i = k, k + (many - 1) * stride, stride do
         local key = names[i]
-        keys[m + 1], keys[m + 2], keys[m + 3] = key, to_h .. key, to_q .. key
-        m = m + 3
+        keys[m + 1] = key
+        if is_bare then
+          m = m + 1
+        else
+          keys[m + 2], keys[m + 3] = to_h .. key, to_q .. key
+          m = m + 3
+        end
       end
       first = try('EXISTS', unpack(keys)) == 0 and reserve(many * count)
     end
@@ -179,7 +193,7 @@ while argv[at] do
           out[n + 1], out[n + 2] = number, @ODD
           n = n + 2
         end
-        m, low = m + 3, low + 1
+        m, low = m + (is_bare and 1 or 3), low + 1
         if low == 64 + @LETTERS then
           high, low = high + 1, 64
         end
@@ -254,6 +268,7 @@ while argv[at] do
             end
             if length == 2 then
               try('PEXPIRE', q, '@QUEUE_MS')
+              beside_ms = math.max(beside_ms, @QUEUE_MS)
             end
             out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6], out[n + 7], out[n + 8], out[n + 9] =
               number, @QUEUED, last, length / 2 - 1, string.sub(owner, 34), 'x', 0, left, state == 'k' and left or left + delay
@@ -324,6 +339,7 @@ while argv[at] do
             is_odd = find(held, start, upto + 1, true) ~= upto + 1 or try('PEXPIRE', key, ttl) ~= 1
           elseif string.sub(beside, 1, #sound) == sound and try('PEXPIRE', key, ttl) == 1 then
             try('PEXPIRE', h, ttl)
+            beside_ms = math.max(beside_ms, tonumber(ttl))
             is_odd = false
           end
         else
@@ -373,6 +389,7 @@ while argv[at] do
               try('LPOP', q, '2')
               if waiting > 0 and now - seen > now % @WINDOW_US then
                 try('PEXPIRE', q, '@QUEUE_MS')
+                beside_ms = math.max(beside_ms, @QUEUE_MS)
               end
               try('PUBLISH', 'leaseward:c:' .. client,
                 'G ' .. fence .. ' ' .. count .. ' ' .. given .. ' -1 ' .. waiting .. ' ' .. to[1] .. '\n' .. key)
@@ -393,6 +410,12 @@ while argv[at] do
         n = n + 2
       end
     end
+  end
+end
+if beside_ms > 0 then
+  local lasts = try('PTTL', side .. 'beside')
+  if type(lasts) ~= 'number' or lasts < beside_ms then
+    try('SET', side .. 'beside', '', 'PX', 2 * beside_ms)
   end
 end
 return n > 0 and out or nil

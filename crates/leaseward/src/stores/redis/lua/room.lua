@@ -13,6 +13,17 @@ local function library(turn)
     return left > 1 and left or 1
   end
 
+  -- How long what stands beside the lock key lasts, and the queue.
+  local function expire_beside(room, ms)
+    call('PEXPIRE', room.h, ms)
+    turn.stands_beside(turn, ms)
+  end
+
+  local function keep_queue(room)
+    turn.stands_beside(turn, @QUEUE_MS)
+    return call('PEXPIRE', room.q, @QUEUE_MS)
+  end
+
   local records = turn.records(turn)
   local read_lease, read_exclusive, write_exclusive = records.read_lease, records.read_exclusive, records.write_exclusive
   local read_shared, write_shared, read_place = records.read_shared, records.write_shared, records.read_place
@@ -66,7 +77,7 @@ local function library(turn)
     elseif left == -1 then
       -- Somebody took the expiry away by hand: it is a lease all the same.
       call('PEXPIRE', room.key, hold.ttl)
-      call('PEXPIRE', room.h, hold.ttl + hold.delay)
+      expire_beside(room, hold.ttl + hold.delay)
       hold.expires = now + hold.ttl * 1000
     else
       hold.expires = now + left * 1000
@@ -88,7 +99,7 @@ local function library(turn)
     end
     if ended[1] then
       -- Somebody deleted the key by hand. They have ended for good: another who comes must not revive them.
-      call('PEXPIRE', room.h, ms_until(blocked))
+      expire_beside(room, ms_until(blocked))
       for _, hold in ipairs(ended) do
         call('HSET', room.h, hold.token, write_shared(hold))
       end
@@ -189,7 +200,7 @@ local function library(turn)
       latest = math.max(latest, hold.expires)
       blocked = math.max(blocked, blocks_until(hold))
     end
-    call('PEXPIRE', room.h, ms_until(blocked))
+    expire_beside(room, ms_until(blocked))
     if latest > now then
       call('SET', room.key, @PLACEHOLDER, 'PX', ms_until(latest))
     else
@@ -209,7 +220,9 @@ local function library(turn)
       hold.told_letter = letter
     end
     if beside then
-      call('SET', room.h, beside, 'PX', ms_until(blocks_until(hold)))
+      local ms = ms_until(blocks_until(hold))
+      call('SET', room.h, beside, 'PX', ms)
+      turn.stands_beside(turn, ms)
     elseif room.beside then
       call('DEL', room.h)
     end
@@ -267,7 +280,7 @@ local function library(turn)
 
   local function drop_first(room)
     call('LPOP', room.q, 2)
-    if call('PEXPIRE', room.q, @QUEUE_MS) == 0 then
+    if keep_queue(room) == 0 then
       call('DEL', room.p)
     end
   end
@@ -278,7 +291,7 @@ local function library(turn)
       return false
     end
     if at > 0 then
-      call('PEXPIRE', room.q, @QUEUE_MS)
+      keep_queue(room)
       -- No other place has an empty text.
       call('LSET', room.q, at, '')
       -- Not if somebody cut the list off behind its token.
@@ -306,7 +319,7 @@ local function library(turn)
     local record = format('%s %d %d %d %d %s %s %s\n', ask.mode, ask.cap, ask.ttl, ask.count, ask.delay,
       place and place.since or text(now), text(now), client) .. ask.value
     if place then
-      call('PEXPIRE', room.q, @QUEUE_MS)
+      keep_queue(room)
       call('LSET', room.q, at + 1, record)
     end
     -- Before a new place: somebody may have put something else there, and a place without expiry would stay.
@@ -322,7 +335,7 @@ local function library(turn)
     if hold and hold.mode == 'x' and (hold.told_letter == 's' or room.beside and string.byte(room.beside) == 115) then
       keep_beside(room, hold)
     end
-    call('PEXPIRE', room.q, @QUEUE_MS)
+    keep_queue(room)
     call('PEXPIRE', room.p, @QUEUE_MS)
   end
 

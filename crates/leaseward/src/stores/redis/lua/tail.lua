@@ -5,8 +5,9 @@ local turn = {
   now = tonumber(time[1]) * 1000000 + tonumber(time[2]), now_text = false,
   side = ARGV[1], client = ARGV[2], handover = ARGV[3], stride = tonumber(ARGV[4]),
   at = 5, k = 2, out = out, n = 0,
-  last = false, is_written = false, is_ahead = false, left_behind = false, ops = false,
-  answer = answer, text = text, last_fence = last_fence, reserve = reserve, lease = lease, owner = owner, next_key = next_key,
+  beside_ms = 0, last = false, is_written = false, is_ahead = false, left_behind = false, ops = false,
+  answer = answer, stands_beside = stands_beside, text = text, last_fence = last_fence, reserve = reserve, lease = lease,
+  owner = owner, next_key = next_key,
   join = join, pass_on = pass_on, records = records, library = library, slow_operations = slow_operations, slow = slow,
 }
 
@@ -37,6 +38,13 @@ while turn.at <= count do
   end
 end
 
+if turn.beside_ms > 0 then
+  local lasts = redis.pcall('PTTL', turn.side .. 'beside')
+  if type(lasts) ~= 'number' or lasts < turn.beside_ms then
+    -- Twice as long as it has to last, so that it is written seldom. Never the first write of a call, which may be refused.
+    redis.pcall('SET', turn.side .. 'beside', '', 'PX', 2 * turn.beside_ms)
+  end
+end
 if turn.is_ahead then
   redis.call('SET', KEYS[1], text(turn.last))
 end
