@@ -13,7 +13,7 @@ use crate::{
     names::{name, token},
 };
 
-const SIGN: &str = "leaseward:beside";
+pub(crate) const SIGN: &str = "leaseward:beside";
 const SHORT: Duration = Duration::from_secs(1);
 
 fn delayed(ttl: Duration) -> Operation {

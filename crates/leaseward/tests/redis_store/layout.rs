@@ -9,6 +9,7 @@ use leaseward::{
 use leaseward_testkit::{Cluster, RedisServer, Skew};
 
 use crate::{
+    beside::SIGN,
     help::{
         LONG, Monitor, ask, granted, keys, listen, one, open, owner, queueing, releasing, renewing,
         something_unusual, taking,
@@ -209,9 +210,11 @@ async fn every_key_but_the_fence_counter_ends_by_itself() {
         let left: i64 = server.cli(&["pttl", &key]).parse().expect("a number");
         assert_eq!(left == -1, key == FENCE, "{key} lasts {left} ms");
     }
+    assert_eq!(server.cli(&["exists", SIGN]), "1", "it says that there are such keys");
     // Everybody has vanished. A day later nothing is left, without anybody having looked.
     skew.set_ms(86_400_000);
     assert_eq!(keys(&server), [FENCE]);
+    assert_eq!(server.cli(&["exists", SIGN]), "0", "it ends with them");
 }
 
 /// One step of those who come and go, as batches: the one with this number leaves, another joins behind those who wait.
@@ -258,9 +261,10 @@ async fn a_queue_lasts_for_as_long_as_somebody_waits_in_it() {
                         answer.expect("it is carried out");
                     }
                 }
-                let left: i64 =
-                    server.cli(&["pttl", "leaseward:q:lock:a"]).parse().expect("a number");
+                let left = |key| server.cli(&["pttl", key]).parse::<i64>().expect("a number");
+                let (said, left) = (left(SIGN), left("leaseward:q:lock:a"));
                 assert!(left >= 10_000, "{how}, turn {n}, {is_usual}: it ends in {left} ms");
+                assert!(said >= left, "{how}, turn {n}, {is_usual}: {left} ms, said for {said}");
             }
         }
     }
