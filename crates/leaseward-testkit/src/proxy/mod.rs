@@ -6,7 +6,7 @@ mod requests;
 mod rules;
 
 use std::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,6 +14,8 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
+
+use rustix::net::{Shutdown, shutdown};
 
 use self::{
     link::{Link, Shared, start_thread},
@@ -34,6 +36,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Acceptor {
+    listener: Arc<TcpListener>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -150,10 +153,11 @@ impl Proxy {
     /// Refuses new connections; the open ones stay.
     pub fn refuse(&self) {
         let acceptor = self.acceptor.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Acceptor { stop, thread }) = acceptor {
+        if let Some(Acceptor { listener, stop, thread }) = acceptor {
             stop.store(true, Ordering::Release);
-            // It waits for a connection, so it gets one.
-            let _ = TcpStream::connect(("127.0.0.1", self.port()));
+            // Not only closed: a process that is being started has it too, until it runs its own program, and a port on which
+            // somebody listens cannot be had again. The acceptor hears of it.
+            shutdown(&*listener, Shutdown::Both).expect("it listens");
             thread.join().expect("the acceptor does not panic");
         }
     }
@@ -168,8 +172,10 @@ impl Proxy {
             .unwrap_or_else(|error| panic!("port {} was taken: {error}", self.port()));
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (Arc::clone(&self.shared), Arc::clone(&stop));
+        let listener = Arc::new(listener);
+        let incoming = Arc::clone(&listener);
         let thread = start_thread("proxy-accept", move || {
-            for client in listener.incoming() {
+            for client in incoming.incoming() {
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
@@ -178,7 +184,7 @@ impl Proxy {
                 }
             }
         });
-        *acceptor = Some(Acceptor { stop, thread });
+        *acceptor = Some(Acceptor { listener, stop, thread });
     }
 
     /// How many connections there are, those that a client has given up included while something of theirs is held.
