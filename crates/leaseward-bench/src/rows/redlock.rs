@@ -36,7 +36,7 @@ use crate::{
 const NODES: usize = 5;
 
 /// How long each contender works.
-const SPAN: Duration = Duration::from_millis(400);
+const SPAN: Duration = Duration::from_secs(1);
 
 /// How long everybody wants one name, and in how many processes.
 const CONTEST: Duration = Duration::from_millis(1_500);

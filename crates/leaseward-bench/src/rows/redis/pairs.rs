@@ -1,6 +1,9 @@
 //! Acquire and release of names that nobody else wants.
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use tokio::task::spawn_blocking;
 
@@ -11,7 +14,7 @@ use crate::{
         clients::{Client, Common, Ours, Rslock, Work, requests},
         peers,
         queue::Waited,
-        raw::{ACQUIRE, FREE, RELEASE, RawRedis, Requests, VOTE, request},
+        raw::{ACQUIRE, Driven, FREE, RELEASE, RawRedis, Requests, VOTE, request},
         raw_quorum::RawQuorum,
         server::Server,
     },
@@ -26,7 +29,10 @@ use crate::{
 };
 
 /// How long each contender works.
-const SPAN: Duration = Duration::from_millis(400);
+const SPAN: Duration = Duration::from_secs(1);
+
+/// So long it works before anything is measured: bursts are faster than what lasts. The programs in `peers` do the same.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 pub(crate) const PAIRS: Part = Part { name: "redis-pairs", play };
 
@@ -187,7 +193,7 @@ fn raw_quorum(urls: &str, work: Work, tasks: usize, span: Duration) -> Result<Ve
     let mut raw = RawQuorum::connect(&addresses)?;
     let scripts = [raw.load(FREE)?, raw.load(VOTE)?, String::new()];
     let all = all_requests(work, &scripts, tasks);
-    raw.drive(&all, Duration::ZERO)?;
+    raw.drive(&all, WARM_UP)?;
     standby::ready()?;
     let cpu = child::cpu_seconds();
     let driven = raw.drive(&all, span)?;
@@ -199,7 +205,7 @@ fn raw(url: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, 
     let mut raw = RawRedis::connect(url.trim_start_matches("redis://"))?;
     let scripts = [raw.load(FREE)?, raw.load(ACQUIRE)?, raw.load(RELEASE)?];
     let all = all_requests(work, &scripts, tasks);
-    raw.drive(&all, Duration::ZERO)?;
+    raw.drive(&all, WARM_UP)?;
     standby::ready()?;
     let cpu = child::cpu_seconds();
     let driven = raw.drive(&all, span)?;
@@ -210,44 +216,49 @@ fn raw(url: &str, work: Work, tasks: usize, span: Duration) -> Result<Vec<f64>, 
 async fn pairs<C: Client>(client: &C, tasks: usize, span: Duration) -> Result<Vec<f64>, String> {
     let mut all = Vec::new();
     for task in 0..tasks {
-        let mut client = client.join(&format!("pair:{task}")).await?;
-        let held = client.acquire().await?;
-        client.release(held).await?;
+        all.push(client.join(&format!("pair:{task}")).await?);
+    }
+    let (_, all) = drive(all, WARM_UP).await?;
+    spawn_blocking(standby::ready).await.map_err(|error| error.to_string())??;
+    let cpu = child::cpu_seconds();
+    let (driven, _) = drive(all, span).await?;
+    let cpu = child::cpu_seconds() - cpu;
+    Ok(told(driven.micros, driven.seconds, cpu, driven.errors))
+}
+
+/// Tasks that each acquire and release, for so long; gives them back.
+async fn drive<C: Client>(all: Vec<C>, span: Duration) -> Result<(Driven, Vec<C>), String> {
+    let begin = Instant::now();
+    let running: Vec<_> =
+        all.into_iter().map(|client| tokio::spawn(work(client, begin, span))).collect();
+    let (mut driven, mut all) = (Driven::default(), Vec::new());
+    for task in running {
+        let (more, client) = task.await.map_err(|error| error.to_string())?;
+        driven.micros.extend(more.micros);
+        driven.errors += more.errors;
         all.push(client);
     }
-    spawn_blocking(standby::ready).await.map_err(|error| error.to_string())??;
-    let (begin, cpu) = (std::time::Instant::now(), child::cpu_seconds());
-    let running: Vec<_> = all
-        .into_iter()
-        .map(|mut client| {
-            tokio::spawn(async move {
-                let (mut micros, mut errors) = (Vec::new(), 0);
-                let mut start = begin;
-                while start.duration_since(begin) < span {
-                    let pair = async {
-                        let held = client.acquire().await?;
-                        client.release(held).await
-                    };
-                    let outcome = pair.await;
-                    let now = std::time::Instant::now();
-                    match outcome {
-                        Ok(()) => micros.push(now.duration_since(start).as_secs_f64() * 1e6),
-                        Err(_) => errors += 1,
-                    }
-                    start = now;
-                }
-                (micros, errors)
-            })
-        })
-        .collect();
-    let (mut micros, mut errors) = (Vec::new(), 0);
-    for task in running {
-        let (more, failed): (Vec<f64>, u32) = task.await.map_err(|error| error.to_string())?;
-        micros.extend(more);
-        errors += failed;
+    driven.seconds = begin.elapsed().as_secs_f64();
+    Ok((driven, all))
+}
+
+async fn work<C: Client>(mut client: C, begin: Instant, span: Duration) -> (Driven, C) {
+    let mut driven = Driven::default();
+    let mut start = begin;
+    while start.duration_since(begin) < span {
+        let pair = async {
+            let held = client.acquire().await?;
+            client.release(held).await
+        };
+        let outcome = pair.await;
+        let now = Instant::now();
+        match outcome {
+            Ok(()) => driven.micros.push(now.duration_since(start).as_secs_f64() * 1e6),
+            Err(_) => driven.errors += 1,
+        }
+        start = now;
     }
-    let (seconds, cpu) = (begin.elapsed().as_secs_f64(), child::cpu_seconds() - cpu);
-    Ok(told(micros, seconds, cpu, errors))
+    (driven, client)
 }
 
 fn told(mut micros: Vec<f64>, seconds: f64, cpu_seconds: f64, errors: u32) -> Vec<f64> {
