@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the benchmark and the tool with optimisation, then measures.
+//! `cargo xtask bench`: builds the benchmark and the tool as the tool is shipped, then measures.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -37,7 +37,7 @@ fn measure<'a>(
 ) -> Result<(), Failure> {
     packages::ensure(false)?;
     peers::ensure(workspace)?;
-    let what = ["build", "--release", "--package", "leaseward-bench", "--package", "leaseward-cli"];
-    command::run(&mut cargo(what))?;
-    command::run(Command::new(workspace.target.join("release/leaseward-bench")).args(args))
+    let what = ["build", "--profile", "dist", "--package", "leaseward-bench"];
+    command::run(cargo(what).args(["--package", "leaseward-cli"]))?;
+    command::run(Command::new(workspace.target.join("dist/leaseward-bench")).args(args))
 }

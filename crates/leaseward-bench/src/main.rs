@@ -1,7 +1,7 @@
 //! The benchmark: ours beside the raw limit and the peers, interleaved in one run, judged by ratios.
 //!
-//! `cargo xtask bench` builds this with `--release` and runs it. Absolute figures move by a factor of two from run to
-//! run on a shared machine; the ratios within a run are what counts.
+//! `cargo xtask bench` builds this as the tool is shipped, peers included, and runs it. Absolute figures move by a factor of two
+//! from run to run on a shared machine; the ratios within a run are what counts.
 
 mod child;
 mod etcd;
