@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_dropped_try_gives_back_what_was_granted),
     case!(a_dropped_try_whose_reply_is_lost_holds_nothing),
     case!(who_is_not_polled_keeps_nobody_waiting),
+    case!(who_has_stepped_aside_keeps_nobody_waiting),
     case!(a_grant_on_its_way_is_given_back, Need::Queue),
     case!(a_dropped_waiter_does_not_take_others_with_it),
     case!(a_dropped_release_still_releases),
@@ -127,6 +128,27 @@ async fn who_is_not_polled_keeps_nobody_waiting(fixture: &Fixture) {
     take(&locks.lock("y")).await.release().await.expect("given back");
     drop(parked);
     assert!(granted(joined).await.is_held());
+}
+
+/// The same of one that is to send what gathers, and is not polled again.
+async fn who_has_stepped_aside_keeps_nobody_waiting(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    // With somebody else about, operations gather.
+    let held = take(&locks.lock("w").ttl(LONG)).await;
+    let asked = line.seen(Kind::Ask);
+    let lock = locks.lock("x").ttl(LONG);
+    let mut aside = Box::pin(async move { lock.acquire().await });
+    let at_once = poll_once(&mut aside).await;
+    if locks.capability().gathers {
+        assert_eq!(line.seen(Kind::Ask), asked, "it was sent already");
+    }
+    take(&locks.lock("y")).await.release().await.expect("given back");
+    held.release().await.expect("given back");
+    let granted = match at_once {
+        Some(granted) => granted,
+        None => aside.await,
+    };
+    assert!(granted.expect("granted").is_held());
 }
 
 async fn a_grant_on_its_way_is_given_back(fixture: &Fixture) {

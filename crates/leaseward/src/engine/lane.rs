@@ -10,8 +10,18 @@
 //! Batches would grow into one: what two answers that come together have woken gathers together. With one on its way there
 //! and back, the client and the store take turns, each asleep while the other works. So a batch has no more than a share of
 //! what is under way, and the rest follows at once, while there are lanes.
+//!
+//! Whoever steps aside, so that operations gather, is polled again once the others that are ready on its thread have been. So
+//! what those add goes along, and none of them steps aside too: each would be polled once more for nothing. Another thread's
+//! tasks do not count on it: its own may be busy for long.
 
-use std::{collections::VecDeque, fmt, sync::Arc, task::Waker};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::Arc,
+    task::Waker,
+    thread::{self, ThreadId},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -92,6 +102,8 @@ struct Gathered {
 struct Caller {
     seat: Seat,
     stands: Stands,
+    /// Where it came from, while it has yet to gather.
+    gathers_on: Option<ThreadId>,
 }
 
 /// What a caller drives, while it is not being polled.
@@ -103,10 +115,11 @@ enum Stands {
 }
 
 impl Gathered {
-    fn seat_caller(&mut self) -> Seat {
+    fn seat_caller(&mut self, gathers_on: Option<ThreadId>) -> Seat {
         let seat = Seat(self.next_seat);
         self.next_seat += 1;
-        self.callers.push(Caller { seat, stands: Stands::WithCaller });
+        self.driving += 1;
+        self.callers.push(Caller { seat, stands: Stands::WithCaller, gathers_on });
         seat
     }
 
@@ -183,15 +196,18 @@ impl Lane {
         gathered.outbox.is_empty() && gathered.driving == 0
     }
 
-    /// Adds operations; the caller takes a seat if one is free.
+    /// Adds operations; the caller takes a seat if one is free, and nobody of its thread has yet to gather.
     pub(super) fn push(&self, jobs: impl IntoIterator<Item = Job>) -> Option<Seat> {
         let mut gathered = self.gathered.lock();
         gathered.outbox.push(jobs);
         if gathered.driving >= self.lanes || gathered.outbox.is_empty() {
             return None;
         }
-        gathered.driving += 1;
-        Some(gathered.seat_caller())
+        let here = Some(thread::current().id());
+        if gathered.callers.iter().any(|caller| caller.gathers_on == here) {
+            return None;
+        }
+        Some(gathered.seat_caller(here))
     }
 
     /// Adds renewals of leases; `true` if a task is to send them, for which there is a seat.
@@ -209,8 +225,7 @@ impl Lane {
         if gathered.driving >= self.lanes || !gathered.outbox.is_empty() {
             return None;
         }
-        gathered.driving += 1;
-        Some(gathered.seat_caller())
+        Some(gathered.seat_caller(None))
     }
 
     /// The next batch for a task; its seat is given up if there is none.
@@ -225,14 +240,15 @@ impl Lane {
     pub(super) fn batch_for(&self, seat: Seat) -> Option<Batch> {
         let mut gathered = self.gathered.lock();
         let batch = gathered.take(self);
-        if batch.is_some() {
-            return batch;
+        match gathered.at(seat) {
+            Some(at) if batch.is_some() => gathered.callers[at].gathers_on = None,
+            Some(at) => {
+                gathered.callers.swap_remove(at);
+                gathered.driving -= 1;
+            }
+            None => {}
         }
-        if let Some(at) = gathered.at(seat) {
-            gathered.callers.swap_remove(at);
-            gathered.driving -= 1;
-        }
-        None
+        batch
     }
 
     /// A caller that is not being polled any more leaves here what it drives.
@@ -345,6 +361,18 @@ pub(super) mod tests {
         let rest = lane.next_batch().expect("a batch");
         assert_eq!((rest.jobs.len(), rest.is_more), (SHARE_MIN, false));
         assert!(lane.next_batch().is_none());
+    }
+
+    #[test]
+    fn who_comes_while_another_of_its_thread_gathers_goes_along() {
+        let lane = Lane::new(3, 256, 1);
+        let seat = lane.push(jobs(1)).expect("a seat");
+        assert_eq!(lane.push(jobs(2)), None, "the first is polled again soon");
+        let elsewhere = thread::scope(|scope| scope.spawn(|| lane.push(jobs(1))).join());
+        let elsewhere = elsewhere.expect("no panic").expect("a seat of its own");
+        assert_eq!(lane.batch_for(seat).expect("a batch").jobs.len(), 4);
+        assert!(lane.batch_for(elsewhere).is_none(), "all of it is under way");
+        assert!(lane.push(jobs(1)).is_some(), "nobody gathers any more");
     }
 
     #[test]
