@@ -128,11 +128,13 @@ end
 
 local function read_clock()
   local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
-  now_text = text(now)
+  local micros = time[2]
+  now = time[1] * 1000000 + micros
+  now_text = time[1] .. (#micros == 6 and micros or string.sub('00000' .. micros, -6))
 end
 
--- Reserves fences: above all given out before, and not below the clock. Nothing if they are refused.
+-- Reserves fences: above all given out before, and not below the clock. The first, and the same as text; nothing if they
+-- are refused.
 local function reserve(count)
   if not now then
     read_clock()
@@ -142,17 +144,16 @@ local function reserve(count)
   if type(before) == 'table' then
     return
   end
-  if not last then
-    -- What is no fence counts for nothing.
-    local newest = before and #before <= @FENCE_DIGITS and tonumber(string.match(before, '^%d+$'))
+  if not last and before and not (#before == #now_text and before < now_text) then
+    -- Nearly never: the clock is behind, or this is no fence, which counts for nothing.
+    local newest = #before <= @FENCE_DIGITS and tonumber(string.match(before, '^%d+$'))
     if newest and newest >= first then
-      -- Nearly never: the clock is behind.
       try('SET', names[1], text(newest + count))
       first = newest + 1
     end
   end
   last = first + count - 1
-  return first
+  return first, first == now and now_text or text(first)
 end
 
 while argv[at] do
@@ -160,31 +161,34 @@ while argv[at] do
   at = at + 2
   if letter == 'a' or letter == 'q' then
     local ttl, value, count = argv[at], argv[at + 1], argv[at + 2]
-    local first, is_bare
+    local first, first_text
     at = at + 3
     if is_distinct and many > 1 then
       keys = {}
-      local m, to_h, to_q = 0, side .. 'h:', side .. 'q:'
-      -- Most of the time nothing stands beside any lock key: then there is nothing but those to look at.
-      is_bare = try('EXISTS', side .. 'beside') == 0
-      for i = k, k + (many - 1) * stride, stride do
-        local key = names[i]
-        keys[m + 1] = key
-        if is_bare then
-          m = m + 1
-        else
-          keys[m + 2], keys[m + 3] = to_h .. key, to_q .. key
-          m = m + 3
-        end
+      for m = 1, many do
+        keys[m] = names[k + (m - 1) * stride]
       end
-      first = try('EXISTS', unpack(keys)) == 0 and reserve(many * count)
+      -- Most of the time nothing stands beside any lock key: then there is nothing but those to look at.
+      keys[many + 1] = side .. 'beside'
+      local is_free = try('EXISTS', unpack(keys)) == 0
+      if not is_free and try('EXISTS', keys[many + 1]) == 1 then
+        local m, to_h, to_q = many, side .. 'h:', side .. 'q:'
+        for i = 1, many do
+          keys[m + 1], keys[m + 2] = to_h .. keys[i], to_q .. keys[i]
+          m = m + 2
+        end
+        is_free = try('EXISTS', unpack(keys)) == 0
+      end
+      if is_free then
+        first, first_text = reserve(many * count)
+      end
     end
     if first then
       out[n + 1], out[n + 2], out[n + 3], out[n + 4] = number + 1, @RUN, many, first
       n, k = n + 4, k + many * stride
       -- All have the fence of the first in what they hold, and two letters for how many are before it in the run: printing
       -- each fence would be a tenth of all work.
-      local head, tail, m = '\ns' .. ttl .. ' ' .. text(first), ' ' .. count .. ' ' .. now_text .. '\n' .. value, 1
+      local head, tail, m = '\ns' .. ttl .. ' ' .. first_text, ' ' .. count .. ' ' .. now_text .. '\n' .. value, 1
       local high, low, char = 64, 64, string.char
       for i = at, at + many - 1 do
         number = number + 1
@@ -193,7 +197,7 @@ while argv[at] do
           out[n + 1], out[n + 2] = number, @ODD
           n = n + 2
         end
-        m, low = m + (is_bare and 1 or 3), low + 1
+        m, low = m + 1, low + 1
         if low == 64 + @LETTERS then
           high, low = high + 1, 64
         end
