@@ -73,6 +73,23 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_below_a_ballot_changes_nothing() {
+        let around = [NOW - 2, NOW - 1, NOW, NOW + 1, NOW + 2];
+        let memories = around.map(Some).into_iter().chain([None]);
+        let clocks = around.map(|at| at + micros(ALLOWANCE));
+        for remembered in memories {
+            for (clock, floor) in clocks.iter().flat_map(|clock| around.map(|at| (*clock, at))) {
+                let (with, without) = (bar(remembered, clock, floor), bar(remembered, clock, 0));
+                for first in around.into_iter().filter(|first| *first > floor) {
+                    assert_eq!(may_grant(first, with), may_grant(first, without));
+                    // What the node says that refuses it, too.
+                    assert!(may_grant(first, with) || with == without);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_client_proposes_by_the_nodes_clock_if_its_own_is_wrong() {
         assert_eq!(propose(NOW, None, 0), NOW);
         assert_eq!(propose(NOW, Some(50_000), 0), NOW + 50_000);

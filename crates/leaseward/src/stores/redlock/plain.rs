@@ -154,7 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_is_a_yes_to_all_that_was_put_and_silence_to_nothing() {
+    fn a_floor_is_told_only_if_some_ballot_is_not_above_it() {
+        let ballot = |first| Ballot { first, last: first + 3 };
+        let call = |steps| {
+            let batch = Arc::new(vec![ask(0), ask(1), renew(2), release(3)]);
+            Call::new(Arc::from("lock:"), batch, Care::Careful, steps)
+        };
+        let asks = call(vec![Step::Ask(0, ballot(8)), Step::Heal(1, ballot(6)), Step::Plain(2)]);
+        assert_eq!([4, 5, 6, 7, 8, 9].map(|floor| asks.floor_of(floor)), [0, 0, 6, 7, 8, 9]);
+        let grants_nothing = call(vec![Step::Undo(0, ballot(8)), Step::Plain(2), Step::Plain(3)]);
+        assert_eq!(grants_nothing.floor_of(9), 0);
+    }
+
+    #[test]
+    fn one_number_is_a_yes_to_all_that_was_put_and_silence_to_nothing() {
         let batch = Arc::new(vec![ask(0), renew(1), release(2)]);
         let ballot = Ballot { first: 7, last: 7 };
         let steps = vec![Step::Ask(0, ballot), Step::Plain(1), Step::Plain(2)];
@@ -163,15 +176,15 @@ mod tests {
             let mut reply = Reply::new(said)?;
             call.steps.iter().map(|step| reply.next(&call, step)).collect::<Result<Vec<_>, _>>()
         };
-        let usual = votes(redis::Value::BulkString(vec![14])).expect("understood");
+        let usual = votes(redis::Value::Int(14)).expect("understood");
         let [Vote::Granted(ballots), Vote::Renewed, Vote::Released] = &usual[..] else {
             panic!("{usual:?}")
         };
         assert_eq!(ballots[..], [ballot]);
-        for nothing in [vec![], vec![14, 14, 14], vec![11]] {
+        for nothing in [vec![], vec![14], vec![14, 14, 14], vec![11]] {
             assert!(votes(redis::Value::BulkString(nothing.clone())).is_err(), "{nothing:?}");
         }
-        for nothing in [redis::Value::Nil, redis::Value::Okay, redis::Value::Int(14)] {
+        for nothing in [redis::Value::Nil, redis::Value::Okay, redis::Value::Int(11)] {
             assert!(votes(nothing.clone()).is_err(), "{nothing:?}");
         }
     }

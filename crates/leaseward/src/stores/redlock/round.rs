@@ -79,7 +79,7 @@ impl Client {
     /// Sends a call to every node that may vote.
     fn send(self: &Arc<Self>, call: &Arc<Call>, tally: &mut Tally) -> Arc<Hearing> {
         let hearing = Hearing::new(self, call.clone());
-        // The same bytes for all nodes with the same floor, which nearly always are all.
+        // The same bytes for all nodes that are told the same floor, which nearly always are all.
         let mut packed: Option<(u64, Vec<u8>)> = None;
         let mut roll = Roll::default();
         for (at, member) in self.members.iter().enumerate() {
@@ -93,6 +93,7 @@ impl Client {
                     continue;
                 }
             };
+            let floor_us = call.floor_of(floor_us);
             let (_, bytes) = packed.take_if(|(floor, _)| *floor == floor_us).unwrap_or_else(|| {
                 (floor_us, call.command(By::Hash, floor_us).get_packed_command())
             });

@@ -46,8 +46,9 @@ pub(super) struct Shown {
 
 impl Reply {
     pub(super) fn new(value: Value) -> Result<Self, Error> {
-        let is_usual = matches!(&value, Value::BulkString(codes) if codes == USUAL);
+        let is_usual = value == Value::Int(code::USUAL);
         let (mut answers, is_terse) = match value {
+            Value::Int(code::USUAL) => (Answers::new(Value::Array(Vec::new()))?, true),
             // Codes, and no clock.
             Value::BulkString(codes) => {
                 let codes = codes.into_iter().map(|code| Value::Int(code.into()));
@@ -208,9 +209,6 @@ impl Reply {
         Ok(Shown { token, view, ballot, delay_ms })
     }
 }
-
-/// What is said if there is nothing else to say.
-const USUAL: &[u8] = &[code::USUAL as u8];
 
 /// The vote on a step about which there was nothing unusual.
 fn usual(call: &Call, step: &Step) -> Result<Vote, Error> {

@@ -78,6 +78,12 @@ pub(super) struct Call {
     _under_way: Option<Arc<UnderWay>>,
 }
 
+/// That of a node that kept its memory.
+const NO_FLOOR: u64 = 0;
+
+/// Room for a token or a key, as long as they usually are.
+const SCRATCH: usize = 64;
+
 /// How the script is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
@@ -160,6 +166,17 @@ impl Call {
         }
     }
 
+    /// What a node has to be told of its floor: nothing, unless some ballot of the call is not above it. So that nearly
+    /// always all nodes are told the same.
+    pub(super) fn floor_of(&self, floor_us: u64) -> u64 {
+        let is_below = |step: &Step| match step {
+            Step::Ask(_, ballot) | Step::Heal(_, ballot) => ballot.first <= floor_us,
+            // Nothing is granted.
+            Step::Plain(_) | Step::Undo(..) | Step::Look(_) | Step::Break(..) => false,
+        };
+        if self.steps.iter().any(is_below) { floor_us } else { NO_FLOOR }
+    }
+
     /// The command for a node that grants nothing up to a floor.
     pub(super) fn command(&self, by: By, floor_us: u64) -> Cmd {
         let names: usize = self.steps.iter().map(|step| self.names(step).len()).sum();
@@ -169,7 +186,7 @@ impl Call {
             By::Text => command.arg("EVAL").arg(&self.care.script().text),
         };
         command.arg(names);
-        let mut scratch = String::new();
+        let mut scratch = String::with_capacity(SCRATCH);
         for name in self.steps.iter().flat_map(|step| self.names(step)) {
             scratch.clear();
             scratch.push_str(&self.prefix);

@@ -8,7 +8,7 @@
 -- ARGV[2..]  runs of operations of one kind: a letter, how many, what they have in common, then their tokens
 --            a many ttl_ms first last forget_ms value | n many ttl_ms | r many | u many first
 --
--- Answers with one byte if all went as usual: every ask was granted as it was put, every lease renewed or given back. Else
+-- Answers with one number if all went as usual: every ask was granted as it was put, every lease renewed or given back. Else
 -- with a code for each operation and its fields, behind the clock, if it was read; or, without clock and fields, with a
 -- text, a byte for each: for a list the server needs a buffer of its own.
 local names, argv, call, try, at, k = KEYS, ARGV, redis.call, redis.pcall, 2, 0
@@ -126,7 +126,7 @@ while argv[at] do
   k = k + many
 end
 if is_usual then
-  return '\@USUAL'
+  return @USUAL
 end
 if is_terse then
   return string.char(unpack(out, 2, n))
