@@ -28,8 +28,8 @@ Commands:
           what is missing if run as root or with --install; else says how to. --full adds what takes longer; it can be
           interrupted, and goes on where it was as long as the sources stay the same
   check   format and lints only: fast, changes nothing
-  bench [--quick] [--full] [--json] [--rounds N] [--only TEXT] [GROUP]...
-          ours beside the raw limits and the peers, and which targets are met; `bench --help` lists the groups
+  bench [--quick] [--full] [--json] [--rounds N] [--only TEXT] [--beside BINARY] [GROUP]...
+          ours beside the raw limits, the peers and another build, and which targets are met; `bench --help` lists the groups
   install what the tests and the benchmark need, and nothing else: programs, and the lock libraries they compare with
 
 Exit codes: 0 all is well, 1 something failed or is missing, 2 wrong usage

@@ -3,6 +3,7 @@
 //! `cargo xtask bench` builds this as the tool is shipped, peers included, and runs it. Absolute figures move by a factor of two
 //! from run to run on a shared machine; the ratios within a run are what counts.
 
+mod beside;
 mod child;
 mod etcd;
 mod measure;
@@ -39,6 +40,7 @@ Options:
       --full         also the rows that take minutes each
       --rounds N     rounds of each row (5; 2 with --quick)
       --only TEXT    only rows whose name contains this
+      --beside FILE  another build of this program: its rounds are run in turn with ours
       --json         JSON on stdout instead of the table
       --out FILE     also write the JSON to a file, and beside it the pictures
                      `contention.svg` and `queue-bloat.svg`
@@ -50,6 +52,7 @@ struct Args {
     only: String,
     size: Size,
     rounds: Option<usize>,
+    beside: Option<PathBuf>,
     json: bool,
     out: Option<PathBuf>,
 }
@@ -75,6 +78,7 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
         only: String::new(),
         size: Size { is_quick: false, is_full: false },
         rounds: None,
+        beside: None,
         json: false,
         out: None,
     };
@@ -85,6 +89,7 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
             Long("full") => args.size.is_full = true,
             Long("rounds") => args.rounds = Some(parser.value()?.parse()?),
             Long("only") => args.only = parser.value()?.string()?,
+            Long("beside") => args.beside = Some(program(parser.value()?.into())?),
             Long("json") => args.json = true,
             Long("out") => args.out = Some(parser.value()?.into()),
             Short('h') | Long("help") => {
@@ -108,6 +113,15 @@ fn parse() -> Result<Option<Args>, lexopt::Error> {
     Ok(Some(args))
 }
 
+/// A program that is there: a mistyped one would be a column of rows that say so, an hour later.
+fn program(path: PathBuf) -> Result<PathBuf, String> {
+    match path.canonicalize() {
+        Ok(path) if path.is_file() => Ok(path),
+        Ok(path) => Err(format!("`{}` is no program", path.display())),
+        Err(error) => Err(format!("`{}`: {error}", path.display())),
+    }
+}
+
 fn run(args: &Args) -> ExitCode {
     let rounds = args.rounds.unwrap_or(if args.size.is_quick { 2 } else { 5 });
     let mut measured = Vec::new();
@@ -117,6 +131,10 @@ fn run(args: &Args) -> ExitCode {
         }
         for row in (group.rows)() {
             if row.name.contains(&args.only) && (args.size.is_full || !row.is_long) {
+                let row = match &args.beside {
+                    Some(binary) => beside::with_other_build(row, group.name, binary),
+                    None => row,
+                };
                 measured.push(measure::measure(row, rounds, args.size));
             }
         }

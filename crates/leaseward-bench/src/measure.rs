@@ -105,6 +105,18 @@ impl Measured {
         self.series(|contender| contender.name == whom, figure)
     }
 
+    /// Ours in relation to the other build's, if there is one.
+    pub(crate) fn times_other_build(&self, figure: usize) -> Option<f64> {
+        let other = self.series(|contender| contender.role == Role::OtherBuild, figure)?;
+        Some(self.ours(figure)?.ratio_to(other).median()).filter(|ratio| ratio.is_finite())
+    }
+
+    /// The same in words for the table.
+    pub(crate) fn to_other_build(&self, figure: usize) -> String {
+        let ratio = self.times_other_build(figure);
+        ratio.map_or(String::new(), |ratio| format!(" (ours {ratio:.2}×)"))
+    }
+
     /// Whether a target is met; `None` if what it needs was not measured.
     pub(crate) fn is_met(&self, figure: usize, target: Target) -> Option<bool> {
         let ours = self.ours(figure)?;

@@ -35,6 +35,7 @@ fn figure_lines(measured: &Measured, at: usize, lines: &mut Vec<[String; 7]>) {
             Role::Ours => contender.name.to_owned(),
             Role::Raw => format!("{} (raw)", contender.name),
             Role::Peer => format!("{} (peer)", contender.name),
+            Role::OtherBuild => contender.name.to_owned() + &measured.to_other_build(at),
         };
         let series = match outcome {
             Outcome::Measured(series) => &series[at],
@@ -154,6 +155,7 @@ pub(crate) fn json(measured: &[Measured]) -> Value {
                         Role::Ours => "ours",
                         Role::Raw => "raw",
                         Role::Peer => "peer",
+                        Role::OtherBuild => "other build",
                     };
                     match outcome {
                         Outcome::Skipped(why) => {
@@ -180,6 +182,7 @@ pub(crate) fn json(measured: &[Measured]) -> Value {
                 "unit": figure.unit.suffix(),
                 "contenders": contenders,
                 "targets": targets,
+                "times_other_build": row.times_other_build(at),
             })
         })
     });

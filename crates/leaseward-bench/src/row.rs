@@ -57,7 +57,12 @@ pub(crate) enum Role {
     /// The same work with no library around it, or the primitive nobody can beat.
     Raw,
     Peer,
+    /// This benchmark of another build, added by `--beside`.
+    OtherBuild,
 }
+
+/// The name of the contender that `--beside` adds, for targets.
+pub(crate) const OTHER_BUILD: &str = "other build";
 
 /// Somebody who is measured.
 pub(crate) struct Contender {
@@ -143,7 +148,7 @@ impl Row {
         self.with(Role::Peer, name, run)
     }
 
-    fn with<F>(mut self, role: Role, name: &'static str, run: F) -> Self
+    pub(crate) fn with<F>(mut self, role: Role, name: &'static str, run: F) -> Self
     where
         F: FnMut(Size) -> Result<Vec<f64>, String> + 'static,
     {
