@@ -9,7 +9,6 @@ use leaseward::{
 };
 
 use crate::{
-    audit::Audit,
     exit::Exit,
     failure::Failure,
     known,
@@ -56,7 +55,6 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
         return Err(Failure::usage(format!("breaking `{name}` needs a yes"))
             .hint("there is no terminal to ask on: add `--yes`"));
     }
-    let mut audit = session.settings.audit.as_deref().map(Audit::open).transpose()?;
     let locks = session.locks.clone();
     let views = session.answer(locks.inspect(Query::Name(name.clone()))).await?;
     let Some(view) = views.into_iter().find(|view| !view.holders.is_empty()) else {
@@ -68,9 +66,6 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
         return Ok(Exit::Other);
     }
     let broken = session.answer(locks.break_lease(name.as_str(), args.now)).await?;
-    if let Some(audit) = &mut audit {
-        audit.broken(&name, args.now, session.settings.store.shown(), &broken)?;
-    }
     report(&name, args.now, &broken, printer);
     Ok(Exit::Done)
 }
