@@ -26,7 +26,8 @@ use crate::{
 /// one; only a resource that checks fences is protected.
 ///
 /// Asks first on a terminal; elsewhere `--yes` is needed. Each break is written as a line of JSON to the file named by
-/// `audit` in the configuration or by `LEASEWARD_AUDIT`; if that cannot be written, nothing is broken.
+/// `audit` in the configuration or by `LEASEWARD_AUDIT`, as is what `run`, `acquire`, `renew`, `release`, `elect` and
+/// `queue work` do; if that cannot be written, nothing is broken.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct BreakArgs {
