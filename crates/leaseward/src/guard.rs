@@ -347,5 +347,7 @@ impl fmt::Debug for Guard {
 
 pub(crate) fn lost_error(name: &Name, reason: LostReason) -> Error {
     Error::new(ErrorKind::Lost, format!("the lease on `{name}` was lost: {reason}"))
-        .hint("stop touching what it protects; fenced writes are refused from here on")
+        .hint(
+            "stop touching what it protects: a resource that checks fences refuses late writes only once it has seen the fence of the next holder",
+        )
 }

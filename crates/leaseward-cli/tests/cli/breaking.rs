@@ -28,7 +28,9 @@ fn broken_at_once_the_name_is_free_and_the_danger_is_said() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.err.contains("only fences protect"), "{}", ran.err);
     assert_eq!(place.run(["run", "--no-wait", "x", "--", "true"]).code, 0);
-    assert_eq!(held.end().code, 76);
+    let ended = held.end();
+    assert_eq!(ended.code, 76);
+    assert!(ended.err.contains("`leaseward break --now`"), "{}", ended.err);
 }
 
 #[test]
