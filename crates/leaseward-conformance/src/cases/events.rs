@@ -179,9 +179,11 @@ async fn a_loss_found_at_the_release_is_told_once(fixture: &Fixture) {
             }
             let told: Vec<_> = heard.all();
             let losses: Vec<_> = told.iter().filter(|event| LOSSES.contains(&event.kind)).collect();
-            let about = losses.iter().filter(|event| event.fence == Some(fence)).count();
-            assert_eq!(about, 1, "{way}: {losses:?}");
+            let about =
+                |event: &&&Event| event.name.as_ref().is_some_and(|name| name.as_str() == way);
+            assert_eq!(losses.iter().filter(about).count(), 1, "{way}: {losses:?}");
             let late = losses.last().expect("one");
+            is_about(late, way, fence);
             assert!(late.message.as_ref().is_some_and(|hint| hint.contains("TTL")), "{late:?}");
         }
         assert_eq!(count(&heard, [EventKind::Released]), [0]);
