@@ -2,12 +2,17 @@
 
 use std::{
     fs::{self, File, OpenOptions},
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use leaseward::{AuditLog, ErrorKind, EventKind, Locks, connect};
+use rustix::{
+    fs::{CWD, FileType, Mode, mknodat},
+    pipe::fcntl_setpipe_size,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -93,15 +98,30 @@ async fn records_waits_and_renewals() {
 
 #[tokio::test]
 async fn a_shutdown_waits_until_all_is_written() {
-    let audited = Audited::new().await;
-    let lock = |at| audited.locks.lock(format!("x{at}"));
+    const MANY: usize = 100;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("audit.fifo");
+    // A disk that takes nothing until it is told to: a pipe that is full.
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+    let disk = OpenOptions::new().read(true).write(true).open(&path).expect("there");
+    fcntl_setpipe_size(&disk, 4_096).expect("one page");
+    let locks = connect("memory:").await.expect("opens");
+    AuditLog::open(&path).expect("opens").follow(&locks);
     let mut guards = Vec::new();
-    for at in 0..100 {
-        guards.push(lock(at).acquire().await.expect("free"));
+    for at in 0..MANY {
+        guards.push(locks.lock(format!("x{at}")).acquire().await.expect("free"));
     }
-    audited.locks.shutdown().await;
-    let kinds = kinds(&audited.path);
-    assert_eq!(kinds.iter().filter(|kind| *kind == "released").count(), 100);
+    let stopping = tokio::spawn(async move { locks.shutdown().await });
+    for _ in 0..MANY {
+        tokio::task::yield_now().await;
+    }
+    assert!(!stopping.is_finished(), "its lines are not written yet");
+    let reading = std::thread::spawn(move || {
+        let lines = BufReader::new(disk).lines().map(|line| line.expect("text"));
+        lines.filter(|line| line.contains("released")).take(MANY).count()
+    });
+    stopping.await.expect("no panic");
+    assert_eq!(reading.join().expect("no panic"), MANY);
 }
 
 #[tokio::test]
