@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leaseward::TTL_DEFAULT;
+use leaseward::{AuditLog, TTL_DEFAULT};
 use serde::Deserialize;
 
 use crate::{address::Address, args::Global, failure::Failure, units};
@@ -19,7 +19,7 @@ const MACHINE_WIDE: &str = "/etc/leaseward.toml";
 
 /// A password for the store, so that none stands in its URL.
 pub(crate) const PASSWORD_VARIABLE: &str = "LEASEWARD_STORE_PASSWORD";
-/// Where breaks are written down.
+/// Where it is written down what becomes of leases and jobs.
 const AUDIT_VARIABLE: &str = "LEASEWARD_AUDIT";
 
 /// What is in force.
@@ -27,7 +27,7 @@ const AUDIT_VARIABLE: &str = "LEASEWARD_AUDIT";
 pub(crate) struct Settings {
     pub(crate) store: Address,
     pub(crate) ttl: Duration,
-    pub(crate) audit: Option<PathBuf>,
+    audit: Option<PathBuf>,
 }
 
 /// The file as it is written.
@@ -61,6 +61,17 @@ impl Settings {
         };
         let audit = set(AUDIT_VARIABLE).map(PathBuf::from).or(file.audit);
         Ok(Self { store, ttl, audit })
+    }
+
+    /// Opens the audit file, if there is to be one.
+    pub(crate) fn audit(&self) -> Result<Option<AuditLog>, Failure> {
+        let Some(path) = &self.audit else { return Ok(None) };
+        let log = AuditLog::open(path).map_err(|error| {
+            Failure::usage(error.message()).hint(
+                "nothing was done; the file is named by `audit` or `LEASEWARD_AUDIT`, and this user must be able to write it",
+            )
+        })?;
+        Ok(Some(log))
     }
 }
 

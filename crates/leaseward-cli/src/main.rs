@@ -5,7 +5,6 @@
 
 mod address;
 mod args;
-mod audit;
 mod child;
 mod claim;
 mod commands;
@@ -109,7 +108,7 @@ fn with_a_store(
             other => other,
         };
         let store = settings.store.clone();
-        let mut session = match Session::open(settings, printer).await {
+        let mut session = match Session::open(settings, is_audited(&command), printer).await {
             Ok(session) => session,
             Err(failure) => return Err(not_opened(&command, &store, failure, printer)),
         };
@@ -121,6 +120,19 @@ fn with_a_store(
     runtime.shutdown_background();
     drop(stand);
     done
+}
+
+/// Whether a command takes, keeps or ends leases; the others only look.
+fn is_audited(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Run(_)
+            | Command::Acquire(_)
+            | Command::Renew(_)
+            | Command::Release(_)
+            | Command::Elect(_)
+            | Command::Break(_)
+    )
 }
 
 /// A store that cannot be opened ends every command; to one of them that is a finding.

@@ -14,14 +14,23 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the store that the settings name.
-    pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Self, Failure> {
+    /// Opens the store that the settings name, and before it the audit file, if there is to be one: what cannot be written
+    /// down is not done.
+    pub(crate) async fn open(
+        settings: Settings,
+        is_audited: bool,
+        printer: Printer,
+    ) -> Result<Self, Failure> {
+        let audit = if is_audited { settings.audit()? } else { None };
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let locks = tokio::select! {
             locks = leaseward::connect(settings.store.reveal()) => locks?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
+        if let Some(audit) = audit {
+            audit.follow(&locks);
+        }
         Ok(Self { settings, locks, printer, signals })
     }
 

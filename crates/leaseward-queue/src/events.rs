@@ -37,6 +37,9 @@ pub struct Event {
     /// How long it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_us: Option<u64>,
+    /// The trace that the job was pushed with, as a W3C `traceparent`.
+    #[serde(rename = "traceparent", skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// What went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -112,12 +115,13 @@ pub(crate) struct About<'a> {
     pub(crate) attempt: Option<u32>,
     pub(crate) fence: Option<Fence>,
     pub(crate) run: Option<Duration>,
+    pub(crate) trace: Option<&'a str>,
     pub(crate) message: Option<&'a str>,
 }
 
 impl<'a> About<'a> {
     pub(crate) fn queue(queue: &'a str) -> Self {
-        Self { queue, job: None, attempt: None, fence: None, run: None, message: None }
+        Self { queue, job: None, attempt: None, fence: None, run: None, trace: None, message: None }
     }
 }
 
@@ -152,6 +156,7 @@ impl Events {
             attempt: about.attempt,
             fence: about.fence,
             run_us: about.run.map(|run| u64::try_from(run.as_micros()).unwrap_or(u64::MAX)),
+            trace: about.trace.map(str::to_owned),
             message: about.message.map(str::to_owned),
         };
         // A copy: what a sink does may lead to events of its own.

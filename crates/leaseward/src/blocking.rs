@@ -257,7 +257,8 @@ impl Lock {
         match (lost, guard.release()) {
             (Some(reason), _) => Err(crate::guard::lost_error(lease.name(), reason)),
             (None, Ok(Release::AlreadyExpired)) => {
-                Err(crate::guard::lost_error(lease.name(), LostReason::Expired))
+                let reason = lease.lost_now().unwrap_or(LostReason::Expired);
+                Err(crate::guard::lost_error(lease.name(), reason))
             }
             (None, Ok(Release::Released) | Err(_)) => Ok(out),
         }

@@ -31,6 +31,12 @@ impl Election {
         self
     }
 
+    /// The trace that a candidacy belongs to: see [`Lock::trace_id`].
+    pub fn trace_id(mut self, trace_id: impl AsRef<str>) -> Self {
+        self.lock = self.lock.trace_id(trace_id);
+        self
+    }
+
     /// Waits until this candidate leads. The value, such as an address, is what followers see.
     ///
     /// # Errors

@@ -63,6 +63,7 @@ struct Inner {
     hint: Option<String>,
     source: Option<Box<dyn error::Error + Send + Sync>>,
     is_partial: bool,
+    asks_for_address: bool,
 }
 
 impl Error {
@@ -74,6 +75,7 @@ impl Error {
             hint: None,
             source: None,
             is_partial: false,
+            asks_for_address: false,
         }))
     }
 
@@ -82,6 +84,29 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
+    }
+
+    /// Adds a hint that asks whether the address of a server is right.
+    #[must_use]
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+    pub(crate) fn ask_for_address(self, hint: &str) -> Self {
+        let mut asking = self.hint(hint);
+        asking.0.asks_for_address = true;
+        asking
+    }
+
+    /// Takes that question back: the server was reached at that address before, until so long ago if that is known.
+    #[must_use]
+    #[cfg(any(feature = "etcd", feature = "postgres", feature = "redis"))]
+    pub(crate) fn was_reached(self, ago: Option<std::time::Duration>) -> Self {
+        if !self.0.asks_for_address {
+            return self;
+        }
+        let when =
+            ago.map_or("before".to_owned(), |ago| format!("until {:.1}s ago", ago.as_secs_f64()));
+        self.hint(format!(
+            "it was reached {when}: has it stopped, or is the network in between down?"
+        ))
     }
 
     /// Adds the underlying failure.
@@ -128,6 +153,7 @@ impl Error {
             hint: self.0.hint.clone(),
             source: None,
             is_partial: self.0.is_partial,
+            asks_for_address: self.0.asks_for_address,
         }))
     }
 }

@@ -1,5 +1,7 @@
 //! What happens to leases, for logs, metrics and audits.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::{Fence, LostReason, Name};
@@ -36,6 +38,9 @@ pub struct Event {
     /// Why it was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
+    /// The trace of the caller, if it [named one](crate::Lock::trace_id).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<Arc<str>>,
     /// What went wrong, or what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -56,13 +61,14 @@ pub enum EventKind {
     TimedOut,
     /// A lease was extended.
     Renewed,
-    /// A renewal got no answer, or an error.
+    /// A renewal got no answer, or an error: the first of those in a row.
     RenewalFailed,
     /// A lease ended against its holder's will.
     Lost,
-    /// A lease was given back.
+    /// A lease was given back, by its holder or by [`Locks::shutdown`](crate::Locks::shutdown).
     Released,
-    /// A lease was given back after it had ended: the TTL was too short for the work.
+    /// A lease was given back after it had ended, which had not been noticed before: the TTL was too short for the work. A
+    /// loss is told once, as this or as [`Lost`](EventKind::Lost).
     ExpiredBeforeRelease,
     /// An operator broke leases.
     Broken,
@@ -84,6 +90,7 @@ impl Event {
             wait_us: None,
             hold_us: None,
             reason: None,
+            trace_id: None,
             message: None,
         }
     }

@@ -306,16 +306,8 @@ impl Guard {
     /// of by then ends by its TTL.
     pub async fn release(self) -> Result<Release, Error> {
         let Lease { engine, bid, fence } = &self.lease;
-        let now = engine.clock.now();
-        let held = now.since(self.since());
         bid.clear_fence(*fence);
-        let outcome = engine.release(bid, now).await;
-        match &outcome {
-            Ok(Release::Released) => engine.events.released(bid, *fence, held),
-            Ok(Release::AlreadyExpired) => engine.events.expired_before_release(bid, *fence, held),
-            Err(_) => {}
-        }
-        outcome
+        engine.release(bid, *fence, engine.clock.now()).await
     }
 
     /// Lets go of the lease without releasing it, and answers with what another process needs to take it over.
@@ -335,18 +327,10 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Lease { engine, bid, fence } = &self.lease;
-        if !bid.clear_fence(*fence) {
-            // Released or detached.
-            return;
+        // If it is still there, it was neither released nor detached.
+        if bid.clear_fence(*fence) {
+            engine.release_unseen(bid, *fence, engine.clock.now());
         }
-        let now = engine.clock.now();
-        let held = now.since(self.since());
-        if bid.is_held_at(now) {
-            engine.events.released(bid, *fence, held);
-        } else {
-            engine.events.expired_before_release(bid, *fence, held);
-        }
-        engine.release_unseen(bid, now);
     }
 }
 
@@ -363,5 +347,7 @@ impl fmt::Debug for Guard {
 
 pub(crate) fn lost_error(name: &Name, reason: LostReason) -> Error {
     Error::new(ErrorKind::Lost, format!("the lease on `{name}` was lost: {reason}"))
-        .hint("stop touching what it protects; fenced writes are refused from here on")
+        .hint(
+            "stop touching what it protects: a resource that checks fences refuses late writes only once it has seen the fence of the next holder",
+        )
 }

@@ -118,9 +118,10 @@ impl fmt::Debug for Value {
 pub enum LostReason {
     /// Its deadline passed without a confirmed renewal, or it reached its longest hold.
     Expired,
-    /// The store says it belongs to somebody else, or to nobody.
+    /// The store says it belongs to somebody else, or to nobody: freed at once by an operator, of which no store keeps a
+    /// record, evicted, deleted by another program, or forgotten in a restart.
     NotOurs,
-    /// An operator broke it.
+    /// An operator broke it, by refusing its renewals.
     Broken,
     /// The store's session that carried it ended.
     SessionEnded,

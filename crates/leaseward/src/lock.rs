@@ -3,7 +3,8 @@
 use std::{fmt, future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
-    Danger, Error, ErrorKind, Guard, Holder, Lease, Mode, Name, OwnerId, Release,
+    Danger, Error, ErrorKind, Guard, Holder, Lease, LostReason, Mode, Name, OwnerId, Release,
+    clock::Moment,
     engine::{
         Engine,
         bid::Outcome,
@@ -152,6 +153,13 @@ impl Lock {
         self
     }
 
+    /// The trace that this acquisition belongs to: stands with each of its events, also in the audit log, so that those of
+    /// several processes can be joined.
+    pub fn trace_id(mut self, trace_id: impl AsRef<str>) -> Self {
+        self.options.rare().trace_id = Some(Arc::from(trace_id.as_ref()));
+        self
+    }
+
     fn name(&self) -> Result<Name, Error> {
         self.name.clone().map_err(|error| error.duplicate())
     }
@@ -170,34 +178,53 @@ impl Lock {
         if let Some(retry) = self.options.rare.as_ref().and_then(|rare| rare.retry) {
             return self.acquire_by_retry(retry).await;
         }
-        match self.ask(IfBusy::Queue).await? {
+        let name = self.name()?;
+        match self.ask(&name, IfBusy::Queue, None).await? {
             Outcome::Granted(guard) => Ok(guard),
             Outcome::Busy(standing) => Err(self.timeout(&Busy::from(standing))),
             Outcome::Failed(error) => Err(error),
         }
     }
 
+    /// Told as one wait, however many tries it takes.
     async fn acquire_by_retry(&self, retry: Retry) -> Result<Guard, Error> {
-        let clock = &self.engine.clock;
-        let limit = self.options.wait.map(|wait| clock.now() + wait);
+        let name = self.name()?;
+        let (clock, events) = (&self.engine.clock, &self.engine.events);
+        let began = clock.now();
+        let limit = self.options.wait.map(|wait| began + wait);
         let mut last = self.timeout(&Busy { holder: None, waiters: 0 });
-        for attempt in 0..retry.attempts.max(1) {
-            match until(clock, limit, self.try_acquire()).await {
-                Some(Ok(Attempt::Granted(guard))) => return Ok(guard),
-                Some(Ok(Attempt::Busy(busy))) => last = self.timeout(&busy),
-                Some(Err(error)) if error.kind() == ErrorKind::Unavailable => last = error,
-                Some(Err(error)) => return Err(error),
+        let (mut attempt, mut waits) = (0, false);
+        loop {
+            match until(clock, limit, self.ask(&name, IfBusy::Tell, Some(began))).await {
+                Some(Ok(Outcome::Granted(guard))) => {
+                    if waits {
+                        events.waited(clock.now().since(began));
+                    }
+                    return Ok(guard);
+                }
+                Some(Ok(Outcome::Busy(standing))) => last = self.timeout(&standing.into()),
+                Some(Ok(Outcome::Failed(error)) | Err(error)) => {
+                    if error.kind() != ErrorKind::Unavailable {
+                        return Err(error);
+                    }
+                    last = error;
+                }
                 None => break,
             }
-            if attempt + 1 == retry.attempts.max(1) {
+            let again = clock.now() + self.engine.jitter(retry.base, retry.cap, attempt);
+            attempt += 1;
+            if attempt >= retry.attempts || limit.is_some_and(|limit| again >= limit) {
                 break;
             }
-            let again = clock.now() + self.engine.jitter(retry.base, retry.cap, attempt);
-            if limit.is_some_and(|limit| again >= limit) {
-                break;
+            if !waits && last.kind() == ErrorKind::Timeout {
+                waits = true;
+                events.waiting(&name, self.trace());
             }
             clock.sleep_until(again).await;
-            self.engine.events.retried();
+            events.retried();
+        }
+        if last.kind() == ErrorKind::Timeout {
+            events.timed_out(&[name], clock.now().since(began), self.trace());
         }
         Err(last)
     }
@@ -216,22 +243,40 @@ impl Lock {
     /// # Cancel safety
     /// Cancel safe: a lease already on its way is given back.
     pub async fn try_acquire(&self) -> Result<Attempt, Error> {
-        match self.ask(IfBusy::Tell).await? {
+        let attempt = self.try_untold().await?;
+        if let Attempt::Busy(_) = attempt {
+            self.engine.events.refused(&[self.name()?], self.trace());
+        }
+        Ok(attempt)
+    }
+
+    /// The same for a caller that waits if the name is busy: that is no refusal.
+    pub(crate) async fn try_untold(&self) -> Result<Attempt, Error> {
+        let name = self.name()?;
+        match self.ask(&name, IfBusy::Tell, None).await? {
             Outcome::Granted(guard) => Ok(Attempt::Granted(guard)),
             Outcome::Busy(standing) => Ok(Attempt::Busy(standing.into())),
             Outcome::Failed(error) => Err(error),
         }
     }
 
-    async fn ask(&self, if_busy: IfBusy) -> Result<Outcome, Error> {
-        let name = self.name()?;
+    pub(crate) fn trace(&self) -> Option<&Arc<str>> {
+        self.options.rare.as_ref().and_then(|rare| rare.trace_id.as_ref())
+    }
+
+    async fn ask(
+        &self,
+        name: &Name,
+        if_busy: IfBusy,
+        since: Option<Moment>,
+    ) -> Result<Outcome, Error> {
         let spec = self.options.spec(self.engine.store.capability(), if_busy)?;
         let limit = match if_busy {
             IfBusy::Queue => self.options.wait.map(|wait| self.engine.clock.now() + wait),
             IfBusy::Tell => None,
         };
         let owner = self.options.owner();
-        self.engine.acquire(Request { name, spec, owner, limit }).await
+        self.engine.acquire(Request { name, spec, owner, limit, since }).await
     }
 
     /// Acquires, does the work, releases. The work is dropped *before* the lease can end.
@@ -248,11 +293,13 @@ impl Lock {
         Fut: Future<Output = T>,
     {
         let guard = self.acquire().await?;
-        let done = run_under(&guard.lease(), work).await;
+        let lease = guard.lease();
+        let done = run_under(&lease, work).await;
         match (done, guard.release().await) {
             (Ok(out), Ok(Release::Released) | Err(_)) => Ok(out),
             (Ok(_), Ok(Release::AlreadyExpired)) => {
-                Err(lost_error(&self.name()?, crate::LostReason::Expired))
+                let reason = lease.lost_now().unwrap_or(LostReason::Expired);
+                Err(lost_error(lease.name(), reason))
             }
             (Err(error), _) => Err(error),
         }

@@ -134,11 +134,7 @@ impl Builder {
     }
 
     fn identity(&self) -> Result<Arc<str>, Error> {
-        let who = self.who.clone().unwrap_or_else(|| {
-            let system = rustix::system::uname();
-            let host = system.nodename().to_string_lossy().into_owned();
-            format!("{host}:{}", std::process::id())
-        });
+        let who = self.who.clone().unwrap_or_else(process);
         if who.chars().any(char::is_control) || who.len() > IDENTITY_MAX_BYTES {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -147,6 +143,12 @@ impl Builder {
         }
         Ok(Arc::from(who))
     }
+}
+
+/// This process, as `host:pid`.
+pub(crate) fn process() -> String {
+    let system = rustix::system::uname();
+    format!("{}:{}", system.nodename().to_string_lossy(), std::process::id())
 }
 
 /// The longest readable identity of a process.
@@ -249,7 +251,9 @@ impl Locks {
             state.crowd().slot = handle.slot();
         }
         let bid = Bid::new(name, token, spec, state);
-        Ok(engine.adopt(bid, handle.fence(), crate::OwnerId::current_task().as_ref()))
+        let guard = engine.adopt(bid, handle.fence(), crate::OwnerId::current_task().as_ref());
+        engine.events.taken_over(&guard);
+        Ok(guard)
     }
 
     /// What is held and who waits, in the whole store.
@@ -287,7 +291,7 @@ impl Locks {
         let name = Name::new(name)?;
         let broken = self.engine.store.break_lease(Break { name: name.clone(), now }).await?;
         for holder in &broken.holders {
-            self.engine.events.broken(&name, holder);
+            self.engine.events.broken(&name, holder, now);
         }
         Ok(broken)
     }
@@ -359,6 +363,9 @@ impl Locks {
     }
 
     /// Releases everything held, tells everybody who waits, and refuses from then on. Never hangs.
+    ///
+    /// What is held counts as released from here on, whatever becomes of its guards. An [`AuditLog`](crate::AuditLog) has
+    /// been written when it is done.
     ///
     /// # Cancel safety
     /// Cancelled, some leases may end by their TTL instead.

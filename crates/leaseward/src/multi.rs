@@ -82,6 +82,12 @@ impl MultiLock {
         self
     }
 
+    /// The trace that this acquisition belongs to: see [`Lock::trace_id`].
+    pub fn trace_id(mut self, trace_id: impl AsRef<str>) -> Self {
+        self.lock = self.lock.trace_id(trace_id);
+        self
+    }
+
     fn names(&self) -> Result<&[Name], Error> {
         self.names.as_deref().map_err(|error| error.duplicate())
     }
@@ -94,6 +100,14 @@ impl MultiLock {
     /// # Cancel safety
     /// Cancel safe: leases already on their way are given back.
     pub async fn try_acquire(&self) -> Result<MultiAttempt, Error> {
+        let attempt = self.try_untold().await?;
+        if let MultiAttempt::Busy(_) = attempt {
+            self.lock.engine.events.refused(self.names()?, self.lock.trace());
+        }
+        Ok(attempt)
+    }
+
+    async fn try_untold(&self) -> Result<MultiAttempt, Error> {
         let names = self.names()?;
         let engine = &self.lock.engine;
         let capability = engine.store.capability();
@@ -111,7 +125,7 @@ impl MultiLock {
     async fn try_one_by_one(&self, names: &[Name]) -> Result<MultiAttempt, Error> {
         let mut guards = Vec::with_capacity(names.len());
         for name in names {
-            match self.lock.named(name.clone()).try_acquire().await? {
+            match self.lock.named(name.clone()).try_untold().await? {
                 Attempt::Granted(guard) => guards.push(guard),
                 Attempt::Busy(busy) => return Ok(MultiAttempt::Busy(busy)),
             }
@@ -129,24 +143,24 @@ impl MultiLock {
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         let names = self.names()?;
         let engine = &self.lock.engine;
-        let limit = self.lock.options.wait.map(|wait| engine.clock.now() + wait);
-        let one_by_one = async {
-            if let MultiAttempt::Granted(guard) = self.try_acquire().await? {
-                return Ok(guard);
-            }
-            let mut guards = Vec::with_capacity(names.len());
-            for name in names {
-                let mut lock = self.lock.named(name.clone());
-                // The limit is for all of them together.
-                lock.options.wait = None;
-                guards.push(lock.acquire().await?);
-            }
-            Ok(MultiGuard { guards })
+        let (clock, began) = (&engine.clock, engine.clock.now());
+        let limit = self.lock.options.wait.map(|wait| began + wait);
+        let Some(attempt) = until(clock, limit, self.try_untold()).await else {
+            engine.events.timed_out(names, clock.now().since(began), self.lock.trace());
+            return Err(Error::new(ErrorKind::Timeout, "the store did not answer in time")
+                .hint("wait longer, or see who holds what"));
         };
-        until(&engine.clock, limit, one_by_one).await.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Timeout, "not all of the names came free in time")
-                .hint("wait longer, or see who holds what"))
-        })
+        if let MultiAttempt::Granted(guard) = attempt? {
+            return Ok(guard);
+        }
+        let mut guards = Vec::with_capacity(names.len());
+        for name in names {
+            let mut lock = self.lock.named(name.clone());
+            // The limit is for all of them together.
+            lock.options.wait = limit.map(|limit| limit.since(clock.now()));
+            guards.push(lock.acquire().await?);
+        }
+        Ok(MultiGuard { guards })
     }
 }
 

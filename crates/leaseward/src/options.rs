@@ -35,6 +35,7 @@ pub(crate) struct Rare {
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_danger: Option<OnDanger>,
+    pub(crate) trace_id: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -111,6 +112,7 @@ impl Rare {
             lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
             value: self.value.as_deref().map(Value::new).transpose()?,
             on_danger: self.on_danger.clone(),
+            trace_id: self.trace_id.clone(),
         };
         if self.min_hold.is_some() && !capability.min_hold {
             return Err(unsupported("a minimum hold", capability));
@@ -124,7 +126,7 @@ impl Rare {
         if self.value.is_some() && !capability.value {
             return Err(unsupported("a value on a lease", capability));
         }
-        if !extras.is_same(&Extras::default()) {
+        if extras.trace_id.is_some() || !extras.is_same(&Extras::default()) {
             spec.extras = Some(Arc::new(extras));
         }
         Ok(spec)

@@ -1,8 +1,13 @@
 //! The façade for threads without a runtime.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
-use leaseward::{ErrorKind, Release, blocking, blocking::Attempt, store::Query};
+use leaseward::{ErrorKind, LostReason, Release, blocking, blocking::Attempt, store::Query};
 
 #[test]
 fn threads_take_turns() {
@@ -67,4 +72,28 @@ fn run_says_when_the_lease_was_lost() {
         .expect_err("lost");
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(locks.lock("x").run(|lease| lease.fence().get() > 0).expect("free"));
+}
+
+#[test]
+fn a_loss_is_waited_for_so_long_and_no_longer() {
+    let locks = blocking::connect("memory:").expect("opens");
+    let kept = locks.lock("kept").acquire().expect("free");
+    assert_eq!(kept.lost_within(Duration::from_millis(20)).expect("outside of a runtime"), None);
+    assert!(kept.is_held());
+    let lock = locks.lock("x").ttl(Duration::from_millis(100)).with(leaseward::Lock::no_renewal);
+    let guard = lock.acquire().expect("free");
+    let lost = guard.lost_within(Duration::from_secs(60)).expect("outside of a runtime");
+    assert_eq!(lost, Some(LostReason::Expired));
+    let at_once = guard.lost_within(Duration::ZERO).expect("outside of a runtime");
+    assert_eq!(at_once, Some(LostReason::Expired), "it stays lost");
+}
+
+#[test]
+fn work_that_panics_gives_the_lease_back() {
+    let locks = blocking::connect("memory:").expect("opens");
+    let lock = locks.lock("x").ttl(Duration::from_secs(3600));
+    let work = AssertUnwindSafe(|| lock.run(|_| resume_unwind(Box::new("meant"))));
+    let panic = catch_unwind(|| drop::<Result<(), _>>(work())).expect_err("it goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"meant"));
+    lock.acquire().expect("given back").release().expect("ours");
 }

@@ -9,7 +9,6 @@ use leaseward::{
 };
 
 use crate::{
-    audit::Audit,
     exit::Exit,
     failure::Failure,
     known,
@@ -27,7 +26,8 @@ use crate::{
 /// one; only a resource that checks fences is protected.
 ///
 /// Asks first on a terminal; elsewhere `--yes` is needed. Each break is written as a line of JSON to the file named by
-/// `audit` in the configuration or by `LEASEWARD_AUDIT`; if that cannot be written, nothing is broken.
+/// `audit` in the configuration or by `LEASEWARD_AUDIT`, as is what `run`, `acquire`, `renew`, `release`, `elect` and
+/// `queue work` do; if that cannot be written, nothing is broken.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct BreakArgs {
@@ -56,7 +56,6 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
         return Err(Failure::usage(format!("breaking `{name}` needs a yes"))
             .hint("there is no terminal to ask on: add `--yes`"));
     }
-    let mut audit = session.settings.audit.as_deref().map(Audit::open).transpose()?;
     let locks = session.locks.clone();
     let views = session.answer(locks.inspect(Query::Name(name.clone()))).await?;
     let Some(view) = views.into_iter().find(|view| !view.holders.is_empty()) else {
@@ -68,9 +67,6 @@ pub(crate) async fn run(args: BreakArgs, session: &mut Session) -> Result<Exit, 
         return Ok(Exit::Other);
     }
     let broken = session.answer(locks.break_lease(name.as_str(), args.now)).await?;
-    if let Some(audit) = &mut audit {
-        audit.broken(&name, args.now, session.settings.store.shown(), &broken)?;
-    }
     report(&name, args.now, &broken, printer);
     Ok(Exit::Done)
 }

@@ -195,7 +195,7 @@ pub(crate) fn lost(claim: &Claim, reason: Option<LostReason>) -> Failure {
         }
         // A store that answers had no outage.
         Some(LostReason::NotOurs) => failure.hint(
-            "`leaseward doctor` looks for what takes leases away: a restart that loses them, eviction, other programs",
+            "was it freed with `leaseward break --now`? the audit file says so, if one is set up; else `leaseward doctor` looks for what takes leases away: a restart that loses them, eviction, other programs",
         ),
         _ => failure.hint(
             "a longer `--ttl` rides out longer outages of the store and pauses of the machine",

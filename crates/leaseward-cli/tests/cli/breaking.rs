@@ -28,7 +28,9 @@ fn broken_at_once_the_name_is_free_and_the_danger_is_said() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(ran.err.contains("only fences protect"), "{}", ran.err);
     assert_eq!(place.run(["run", "--no-wait", "x", "--", "true"]).code, 0);
-    assert_eq!(held.end().code, 76);
+    let ended = held.end();
+    assert_eq!(ended.code, 76);
+    assert!(ended.err.contains("`leaseward break --now`"), "{}", ended.err);
 }
 
 #[test]
@@ -39,12 +41,11 @@ fn every_break_is_written_down() {
     assert_eq!(Ran::from(output.expect("starts")).code, 0);
     let text = fs::read_to_string(place.path("audit.jsonl")).expect("written");
     let line: Value = serde_json::from_str(&text).expect("one line of JSON");
-    assert_eq!(
-        (&line["action"], &line["name"], &line["now"]),
-        (&"break".into(), &"x".into(), &false.into())
-    );
-    let holder = line["holders"][0]["who"].as_str().unwrap_or_default().to_owned();
-    assert!(holder.ends_with(&held.wrapper().to_string()), "{line}");
+    assert_eq!((&line["kind"], &line["name"]), (&"broken".into(), &"x".into()));
+    assert!(line["fence"].is_u64() && line["hold_us"].is_u64(), "{line}");
+    let message = line["message"].as_str().unwrap_or_default();
+    let holder = format!(":{}; its renewals are refused", held.wrapper());
+    assert!(message.starts_with("was held by ") && message.ends_with(&holder), "{line}");
     held.end();
 }
 

@@ -3,6 +3,7 @@
 //! Nothing is asserted about how long something takes. Tests wait for a line on a pipe or for a process to be gone;
 //! the limit on such a wait only turns a hang into a failure.
 
+mod audit;
 mod bad_input;
 mod breaking;
 mod counter;

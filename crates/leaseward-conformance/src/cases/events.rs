@@ -1,19 +1,28 @@
 //! What a client says about itself.
 
-use leaseward::{ErrorKind, Event, EventKind, Fence, LostReason, Release};
+use std::{thread, time::Duration};
+
+use leaseward::{ErrorKind, Event, EventKind, Fence, LostReason, MultiAttempt, Release};
 
 use crate::{
-    Case, Fixture, Kind,
+    Case, Fate, Fixture, Kind,
     case::case,
-    support::{Heard, KEPT, LONG, Logs, SHORT, asking, busy, eventually, granted, take},
+    support::{
+        Heard, KEPT, LONG, Logs, SHORT, asking, busy, eventually, granted, join, on_own_runtime,
+        take,
+    },
 };
 
 pub(super) const CASES: &[Case] = &[
     case!(a_lease_is_told_from_beginning_to_end),
     case!(waits_are_told).timed(),
+    case!(retries_are_told_as_one_wait).timed(),
+    case!(several_names_are_told).timed(),
     case!(asking_is_not_waiting),
     case!(renewals_are_told).timed(),
     case!(losses_are_told).timed(),
+    case!(a_loss_found_at_the_release_is_told_once),
+    case!(a_trace_stands_with_all_that_happens).timed(),
     case!(events_are_logged_in_the_callers_span).timed(),
     case!(no_token_is_ever_shown).timed(),
     case!(a_listener_that_panics_costs_no_lease).timed(),
@@ -61,6 +70,51 @@ async fn waits_are_told(fixture: &Fixture) {
     is_about(&heard.first(EventKind::Acquired).await, "x", guard.fence());
 }
 
+/// How often events of each of these kinds were heard.
+fn count<const N: usize>(heard: &Heard, kinds: [EventKind; N]) -> [usize; N] {
+    let all = heard.all();
+    kinds.map(|kind| all.iter().filter(|event| event.kind == kind).count())
+}
+
+async fn retries_are_told_as_one_wait(fixture: &Fixture) {
+    use EventKind::{Refused, TimedOut, Waiting};
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&other);
+    let held = take(&one.lock("x").ttl(LONG)).await;
+    let pause = Duration::from_millis(1);
+    let error = other.lock("x").retry(pause, pause, 3).acquire().await.expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert!(heard.first(TimedOut).await.wait_us.is_some());
+    assert_eq!(count(&heard, [Waiting, Refused, TimedOut]), [1, 0, 1]);
+    let waiting = asking(other.lock("x").ttl(LONG).retry(SHORT / 30, SHORT / 30, u32::MAX));
+    let began = heard.nth(Waiting, 2).await;
+    held.release().await.expect("given back");
+    granted(waiting).await.release().await.expect("given back");
+    let acquired = heard.first(EventKind::Acquired).await;
+    assert!(acquired.wait_us.is_some_and(|wait| wait > 0), "from the first try: {acquired:?}");
+    assert!(acquired.at_us >= began.at_us);
+    assert_eq!(count(&heard, [Waiting, Refused, TimedOut]), [2, 0, 1]);
+}
+
+async fn several_names_are_told(fixture: &Fixture) {
+    use EventKind::{Acquired, Refused, Released, TimedOut, Waiting};
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&other);
+    let both = other.all(["a", "b"]).ttl(LONG);
+    both.acquire().await.expect("granted").release().await.expect("given back");
+    heard.nth(Released, 2).await;
+    assert_eq!(count(&heard, [Acquired, Refused, TimedOut]), [2, 0, 0]);
+    let _held = take(&one.lock("a").ttl(LONG)).await;
+    assert!(matches!(both.try_acquire().await.expect("answered"), MultiAttempt::Busy(_)));
+    heard.first(Refused).await;
+    let error = both.clone().wait(SHORT).acquire().await.expect_err("one of them is held");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert!(heard.first(TimedOut).await.wait_us.is_some());
+    let [refused, timed_out, waiting] = count(&heard, [Refused, TimedOut, Waiting]);
+    // On a slow machine the time was over before the store had said that it is held.
+    assert!((refused, timed_out) == (1, 1) && waiting <= 1, "{:?}", heard.all());
+}
+
 /// Those who ask at the same time go out together, and the share of those who waited is what people are woken up for.
 async fn asking_is_not_waiting(fixture: &Fixture) {
     const MANY: usize = 32;
@@ -83,9 +137,13 @@ async fn renewals_are_told(fixture: &Fixture) {
     line.cut();
     let failed = heard.first(EventKind::RenewalFailed).await;
     assert!(failed.message.is_some(), "it says why");
+    line.sent(Kind::Renew, line.seen(Kind::Renew) + 3).await;
     line.heal();
-    let renewed = heard.all().iter().filter(|event| event.kind == EventKind::Renewed).count();
+    let [renewed] = count(&heard, [EventKind::Renewed]);
     heard.nth(EventKind::Renewed, renewed + 1).await;
+    assert_eq!(count(&heard, [EventKind::RenewalFailed]), [1], "one for all in a row");
+    line.next(Kind::Renew, [Fate::Refuse]);
+    heard.nth(EventKind::RenewalFailed, 2).await;
 }
 
 async fn losses_are_told(fixture: &Fixture) {
@@ -96,28 +154,83 @@ async fn losses_are_told(fixture: &Fixture) {
     let lost = heard.first(EventKind::Lost).await;
     is_about(&lost, "x", guard.fence());
     assert_eq!(lost.reason, Some(LostReason::Expired));
-    let fence = guard.fence();
-    guard.release().await.expect("answered");
-    let late = heard.first(EventKind::ExpiredBeforeRelease).await;
-    is_about(&late, "x", fence);
-    assert!(late.hold_us.is_some());
-    assert!(late.message.is_some_and(|hint| hint.contains("TTL")), "it says what to do");
+    assert!(lost.hold_us.is_some());
+    assert!(lost.message.is_some_and(|hint| hint.contains("TTL")), "it says what to do");
+    assert_eq!(guard.release().await.expect("answered"), Release::AlreadyExpired);
+    assert_eq!(count(&heard, LOSSES), [1, 0], "once");
+}
+
+const LOSSES: [EventKind; 2] = [EventKind::Lost, EventKind::ExpiredBeforeRelease];
+
+async fn a_loss_found_at_the_release_is_told_once(fixture: &Fixture) {
+    let thread = on_own_runtime(fixture, |fixture| async move {
+        let locks = fixture.client().await;
+        let heard = Heard::of(&locks);
+        for way in ["released", "dropped"] {
+            let guard = take(&locks.lock(way).ttl(SHORT).no_renewal()).await;
+            let fence = guard.fence();
+            // What minds leases runs on this thread, and learns nothing before the guard is done.
+            while guard.is_held() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            match way {
+                "dropped" => drop(guard),
+                _ => assert_eq!(guard.release().await.expect("told"), Release::AlreadyExpired),
+            }
+            let told: Vec<_> = heard.all();
+            let losses: Vec<_> = told.iter().filter(|event| LOSSES.contains(&event.kind)).collect();
+            let about =
+                |event: &&&Event| event.name.as_ref().is_some_and(|name| name.as_str() == way);
+            assert_eq!(losses.iter().filter(about).count(), 1, "{way}: {losses:?}");
+            let late = losses.last().expect("one");
+            is_about(late, way, fence);
+            assert!(late.message.as_ref().is_some_and(|hint| hint.contains("TTL")), "{late:?}");
+        }
+        assert_eq!(count(&heard, [EventKind::Released]), [0]);
+    });
+    join(thread).await;
+}
+
+async fn a_trace_stands_with_all_that_happens(fixture: &Fixture) {
+    let locks = fixture.client().await;
+    let heard = Heard::of(&locks);
+    let traced = locks.lock("x").ttl(SHORT * 5).trace_id("4bf92f35");
+    let guard = take(&traced).await;
+    busy(&traced).await;
+    let waiting = asking(traced.clone().trace_id("a3ce929d"));
+    heard.first(EventKind::Waiting).await;
+    heard.first(EventKind::Renewed).await;
+    guard.release().await.expect("given back");
+    drop(granted(waiting).await);
+    heard.nth(EventKind::Released, 2).await;
+    take(&locks.lock("y")).await.release().await.expect("given back");
+    for event in heard.all() {
+        let of_y = event.name.as_ref().is_some_and(|name| name.as_str() == "y");
+        assert_eq!(event.trace_id.is_some(), !of_y, "{event:?}");
+    }
+    let last = heard.nth(EventKind::Released, 2).await;
+    assert_eq!(last.trace_id.as_deref(), Some("a3ce929d"), "each caller's own");
 }
 
 async fn events_are_logged_in_the_callers_span(fixture: &Fixture) {
     use tracing::Instrument;
     let logs = Logs::keep();
     let locks = fixture.client().await;
-    let lock = locks.lock("x").ttl(SHORT).no_renewal();
     let work = async {
-        let guard = take(&lock).await;
+        let guard = take(&locks.lock("x").ttl(SHORT).no_renewal()).await;
         guard.lost().await;
+        (guard, take(&locks.lock("y").ttl(SHORT * 5)).await)
     };
-    work.instrument(tracing::info_span!("request", trace_id = "4bf92f35")).await;
-    eventually("the loss is logged", || async { logs.text().contains("lost") }).await;
-    for line in logs.text().lines().filter(|line| line.contains("leaseward:")) {
-        let matters = line.contains("acquired") || line.contains(" lost");
-        assert!(!matters || line.contains("4bf92f35"), "outside of the caller's span: {line}");
+    let guards = work.instrument(tracing::info_span!("request", trace_id = "4bf92f35")).await;
+    eventually("the loss is logged", || async { logs.text().contains(" lost ") }).await;
+    eventually("the renewal is logged", || async { logs.text().contains(" renewed ") }).await;
+    // Somewhere else.
+    drop(guards);
+    for what in [" acquired ", " lost ", " renewed ", " released "] {
+        let text = logs.text();
+        let lines = text.lines().filter(|line| line.contains("leaseward:") && line.contains(what));
+        let outside: Vec<_> = lines.clone().filter(|line| !line.contains("4bf92f35")).collect();
+        assert!(outside.is_empty() && lines.count() > 0, "{what}: {outside:?}\n{text}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! Giving leases back.
 
-use std::thread;
+use std::{panic, thread};
 
 use leaseward::{
-    Block, Name, Release,
+    Block, Error, Name, Release,
     store::{Evidence, Grant, Push, Reply},
 };
 
@@ -19,6 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case!(may_be_repeated),
     case!(a_grant_told_late_leaves_it_its_answer, Need::Records),
     case!(dropping_gives_it_back),
+    case!(work_that_panics_gives_it_back),
     case!(dropping_outside_a_runtime_gives_it_back),
     case!(dropping_after_the_runtime_is_harmless),
     case!(a_minimum_hold_outlasts_the_release, Need::MinHold).timed(),
@@ -32,6 +33,18 @@ async fn says_what_became_of_it(fixture: &Fixture) {
     let lost = take(&locks.lock("x").ttl(SHORT).no_renewal()).await;
     lost.lost().await;
     assert_eq!(lost.release().await.expect("answered"), Release::AlreadyExpired);
+}
+
+async fn work_that_panics_gives_it_back(fixture: &Fixture) {
+    let (locks, other) = (fixture.client().await, fixture.client().await);
+    let lock = locks.lock("x").ttl(LONG);
+    // A panic without a word: this one is meant.
+    let work = async move { lock.run(|_| async { panic::resume_unwind(Box::new("meant")) }).await };
+    let panic = tokio::spawn(async { drop::<Result<(), Error>>(work.await) }).await;
+    let panic = panic.expect_err("it goes on").into_panic();
+    assert_eq!(panic.downcast_ref(), Some(&"meant"));
+    let next = other.lock("x").ttl(LONG).acquire().await.expect("by its release");
+    assert!(next.is_held());
 }
 
 async fn never_frees_another_holders_lease(fixture: &Fixture) {

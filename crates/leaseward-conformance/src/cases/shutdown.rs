@@ -11,6 +11,7 @@ use crate::{
 pub(super) const CASES: &[Case] = &[
     case!(releases_everything, Need::Shared, Need::Permits),
     case!(tells_holders),
+    case!(is_told_as_released, Need::Records),
     case!(tells_waiters, Need::Queue),
     case!(refuses_afterwards),
     case!(keeps_a_minimum_hold, Need::MinHold),
@@ -52,6 +53,50 @@ async fn tells_holders(fixture: &Fixture) {
     let error = work.await.expect("no panic").expect_err("it was lost");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
     guard.release().await.expect("nothing is left to do");
+}
+
+/// A rolling deployment loses no lease, and wakes nobody up.
+async fn is_told_as_released(fixture: &Fixture) {
+    let (locks, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&locks);
+    let (dropped, released) = (
+        take(&locks.lock("dropped").ttl(LONG)).await,
+        take(&locks.lock("released").ttl(LONG)).await,
+    );
+    let several = locks.all(["a", "b"]).ttl(LONG).acquire().await.expect("granted");
+    let leader = locks.election("leader").ttl(LONG).campaign("").await.expect("elected");
+    let handle = take(&other.lock("moved").ttl(LONG)).await.detach();
+    let attached = locks.attach(&handle).await.expect("held");
+    let first = take(&locks.lock("passed").ttl(LONG)).await;
+    let second = asking(locks.lock("passed").ttl(LONG));
+    heard.first(EventKind::Waiting).await;
+    first.release().await.expect("given back");
+    let second = granted(second).await;
+    let lock = locks.lock("run").ttl(LONG);
+    let work = tokio::spawn(async move { lock.run(|_| std::future::pending::<()>()).await });
+    heard.nth(EventKind::Acquired, 8).await;
+
+    locks.shutdown().await;
+    let told = || {
+        let mut names: Vec<_> = heard
+            .all()
+            .into_iter()
+            .filter(|event| event.kind == EventKind::Released && event.hold_us.is_some())
+            .filter_map(|event| event.name.map(|name| name.to_string()))
+            .collect();
+        names.sort();
+        names
+    };
+    let all = ["a", "b", "dropped", "leader", "moved", "passed", "passed", "released", "run"];
+    assert_eq!(told(), all, "by the shutdown itself");
+    assert_eq!(work.await.expect("no panic").expect_err("ended").kind(), ErrorKind::Lost);
+    drop((dropped, attached, second));
+    released.release().await.expect("nothing is left to do");
+    several.release().await.expect("nothing is left to do");
+    leader.resign().await.expect("nothing is left to do");
+    assert_eq!(told(), all, "once");
+    let alarms = [EventKind::Lost, EventKind::ExpiredBeforeRelease];
+    assert!(!heard.all().iter().any(|event| alarms.contains(&event.kind)), "{:?}", heard.all());
 }
 
 async fn tells_waiters(fixture: &Fixture) {

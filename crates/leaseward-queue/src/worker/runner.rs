@@ -215,6 +215,7 @@ where
                 attempt: Some(context.attempt()),
                 fence: Some(context.fence()),
                 run,
+                trace: context.trace(),
                 message,
             },
         );

@@ -68,6 +68,9 @@ async fn the_trace_of_whoever_pushed_travels_with_the_job(place: &Place) {
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let builder = Queue::builder().trace_with(move || Some(parent.to_owned()));
     let queue = builder.connect(&place.url).await.expect("the database can be reached");
+    let told = Seen::new();
+    let events = told.clone();
+    queue.on_event(move |event| events.add(event.trace.clone()));
     queue.push(NewJob::new("trace", &1)).await.expect("pushed");
     queue.push(NewJob::new("trace", &2).trace("its own")).await.expect("pushed");
     let seen = Seen::new();
@@ -80,7 +83,10 @@ async fn the_trace_of_whoever_pushed_travels_with_the_job(place: &Place) {
         })
         .await
         .expect("a worker begins");
-    assert_eq!(seen.all(), [Some(parent.to_owned()), Some("its own".to_owned())]);
+    let both = [Some(parent.to_owned()), Some("its own".to_owned())];
+    assert_eq!(seen.all(), both);
+    let told = told.all();
+    assert!(both.iter().all(|trace| told.contains(trace)), "on events too: {told:?}");
 }
 
 async fn events_tell_what_happens(place: &Place) {

@@ -294,7 +294,7 @@ impl Engine {
         if has_cohort || renewal.waiters > 0 {
             state.cohort().renewed(renewal.waiters, renewal.block);
         }
-        self.events.renewed(bid)
+        self.events.renewed(bid, state)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::{claim::Claim, cohort::Cohort, keeper::Kept};
+use super::{claim::Claim, cohort::Cohort, events::Origin, keeper::Kept};
 use crate::{
     Block, Error, Fence, Guard, LostReason, Mode, Name, Token, Value,
     clock::Moment,
@@ -44,10 +44,11 @@ pub(crate) struct Extras {
     pub(crate) lock_delay_ms: u32,
     pub(crate) value: Option<Value>,
     pub(crate) on_danger: Option<OnDanger>,
+    pub(crate) trace_id: Option<Arc<str>>,
 }
 
 impl Extras {
-    /// Whether both ask for the same. Two callbacks never do.
+    /// Whether both ask for the same of the store. Two callbacks never do; a trace is the caller's own.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let plain = |extras: &Self| (extras.max_hold_ms, extras.min_hold_ms, extras.lock_delay_ms);
         plain(self) == plain(other)
@@ -87,6 +88,10 @@ impl Spec {
         self.extras.as_ref().and_then(|extras| extras.value.as_ref())
     }
 
+    pub(crate) fn trace_id(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref().and_then(|extras| extras.trace_id.as_ref())
+    }
+
     /// Whether a waiter with this spec may take over a lease held under another: what the store recorded must be true
     /// for it too.
     pub(crate) fn can_inherit(&self, lease: &Self) -> bool {
@@ -94,7 +99,7 @@ impl Spec {
         let same_extras = match (&self.extras, &lease.extras) {
             (None, None) => true,
             (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs) || mine.is_same(theirs),
-            _ => false,
+            (Some(extras), None) | (None, Some(extras)) => extras.is_same(&Extras::default()),
         };
         self.mode() == Mode::Exclusive && plain(self) == plain(lease) && same_extras
     }
@@ -125,8 +130,8 @@ pub(crate) struct Waiter {
     pub(crate) id: u64,
     pub(crate) owner: Option<OwnerId>,
     pub(crate) spec: Spec,
-    /// The caller's span, so that what happens to its lease later is logged inside it.
-    pub(crate) span: Option<Box<tracing::Span>>,
+    /// What the events of its lease are told with.
+    pub(crate) origin: Option<Box<Origin>>,
     pub(crate) tell: oneshot::Sender<Told>,
     /// Whether it knows that it has to wait. Who has only asked, in a batch with others perhaps, waits for nobody yet.
     pub(crate) knows_it_waits: bool,
@@ -176,8 +181,8 @@ pub(crate) struct BidState {
     pub(crate) due: Moment,
     /// Where the keeper has it.
     pub(crate) kept: Kept,
-    /// The span of its present holder.
-    pub(crate) span: Option<Box<tracing::Span>>,
+    /// Where its present holder comes from.
+    pub(crate) origin: Option<Box<Origin>>,
     /// When the last ask or renewal was sent.
     pub(crate) last_sent: Moment,
     /// When its present holder got it.
@@ -315,7 +320,7 @@ impl BidState {
             is_open,
             due: Moment::NEVER,
             kept: Kept::Nowhere,
-            span: None,
+            origin: None,
             last_sent: now,
             since: now,
             failures: 0,

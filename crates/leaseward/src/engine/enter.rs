@@ -33,12 +33,14 @@ use crate::{
 const BUDGET_EVERY: u32 = 8;
 
 /// What a caller wants.
-pub(crate) struct Request {
-    pub(crate) name: Name,
+pub(crate) struct Request<'a> {
+    pub(crate) name: &'a Name,
     pub(crate) spec: Spec,
     pub(crate) owner: Option<OwnerId>,
     /// When the caller stops waiting.
     pub(crate) limit: Option<Moment>,
+    /// When the caller began to ask, if this is not its first try.
+    pub(crate) since: Option<Moment>,
 }
 
 /// Runs something until a moment; `None` if it did not finish.
@@ -64,28 +66,25 @@ impl Engine {
     /// Asks for a lease and waits for it as long as the request says.
     ///
     /// Cancelled, it leaves the queue, and gives back a lease that was on its way.
-    pub(crate) async fn acquire(self: &Arc<Self>, request: Request) -> Result<Outcome, Error> {
+    pub(crate) async fn acquire(self: &Arc<Self>, request: Request<'_>) -> Result<Outcome, Error> {
         self.check_open()?;
         // A store that answers at once never makes its caller wait: a loop over a free name must still let other tasks
         // run, the keeper that renews leases among them.
         if self.acquisitions.fetch_add(1, Ordering::Relaxed).is_multiple_of(BUDGET_EVERY) {
             tokio::task::coop::consume_budget().await;
         }
-        let Request { name, spec, owner, limit } = request;
+        let Request { name, spec, owner, limit, since } = request;
         let began = self.clock.now();
-        let ttl = spec.ttl();
-        self.order.check(owner.as_ref(), &name)?;
-        let outcome = match self.enter(&name, spec, owner.clone(), began)? {
+        let trace_id = spec.trace_id().cloned();
+        self.order.check(owner.as_ref(), name)?;
+        let outcome = match self.enter(name, spec, owner.clone(), began)? {
             Entered::Told(outcome) => outcome,
             Entered::Waits(waiting, drive) => self.wait(waiting, drive, limit, began).await?,
         };
-        match &outcome {
-            Outcome::Granted(guard) => {
-                self.order.acquired(owner.as_ref(), &name);
-                self.events.acquired(guard, guard.since().since(began), ttl);
-            }
-            Outcome::Busy(_) => self.events.refused(&name),
-            Outcome::Failed(_) => {}
+        if let Outcome::Granted(guard) = &outcome {
+            self.order.acquired(owner.as_ref(), name);
+            let waited = guard.since().since(since.unwrap_or(began));
+            self.events.acquired(guard, waited, trace_id.as_ref());
         }
         match outcome {
             Outcome::Failed(error) => Err(error),
@@ -106,7 +105,8 @@ impl Engine {
             self.events.waited(waited());
         }
         told.unwrap_or_else(|| {
-            self.events.timed_out(waiting.name, waited());
+            let names = std::slice::from_ref(waiting.name);
+            self.events.timed_out(names, waited(), waiting.trace_id.as_ref());
             Err(timed_out(waiting.name, self.standing(waiting.name, waiting.id)))
         })
     }
@@ -169,7 +169,8 @@ impl Engine {
                 state.is_in_flight = false;
                 state.last_sent = *sent;
                 self.open_lease(bid, &mut state, grant, deadline, *now);
-                let guard = self.seat(bid, &mut state, owner, self.events.current_span(), *now);
+                let origin = self.events.origin(bid.spec.trace_id());
+                let guard = self.seat(bid, &mut state, owner, origin, *now);
                 self.keep(bid, &mut state, *now);
                 drop(state);
                 drop(shard);
@@ -219,18 +220,19 @@ impl Engine {
     ) -> (Waiter, Waiting<'a>) {
         let (tell, told) = oneshot::channel();
         let id = self.waiter_id();
-        let span = self.events.current_span();
+        let origin = self.events.origin(spec.trace_id());
         let waiting = Waiting {
             engine: self,
             name,
             id,
             owner: owner.clone(),
+            trace_id: spec.trace_id().cloned(),
             told,
             is_behind: false,
             is_done: false,
             had_to_wait: false,
         };
-        (Waiter { id, owner, spec, span, tell, knows_it_waits: false }, waiting)
+        (Waiter { id, owner, spec, origin, tell, knows_it_waits: false }, waiting)
     }
 
     /// Joins the waiters behind a token this process already has.

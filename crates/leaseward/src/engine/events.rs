@@ -10,12 +10,12 @@ use std::{
 };
 
 use metrics::{Counter, Gauge, Histogram};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tracing::{Level, Span};
 
 use super::bid::{Bid, BidState};
 use crate::{
-    Error, Event, EventKind, Fence, Guard, LostReason, Name,
+    AuditLog, Error, Event, EventKind, Fence, Guard, LostReason, Name,
     clock::Moment,
     store::{self, Guarantee, HeldView},
 };
@@ -23,15 +23,30 @@ use crate::{
 /// Gets every event, on the thread where it happens: be quick, never block.
 pub(crate) type Sink = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// An event found out under a lock, and the span of whom it concerns.
+/// The caller of a lease: its span, and the trace it named.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    span: Span,
+    trace_id: Option<Arc<str>>,
+}
+
+/// An event found out under a lock, and the span it is told in.
 pub(crate) struct Found {
     event: Event,
-    span: Option<Box<Span>>,
+    span: Option<Span>,
+}
+
+impl Found {
+    fn new(mut event: Event, origin: Option<&Origin>) -> Self {
+        event.trace_id = origin.and_then(|origin| origin.trace_id.clone());
+        Self { event, span: origin.map(|origin| origin.span.clone()) }
+    }
 }
 
 pub(crate) struct Events {
     sinks: RwLock<Vec<Sink>>,
     has_sinks: AtomicBool,
+    audits: Mutex<Vec<AuditLog>>,
     metrics: Metrics,
 }
 
@@ -98,6 +113,7 @@ impl Events {
         Self {
             sinks: RwLock::default(),
             has_sinks: AtomicBool::new(false),
+            audits: Mutex::default(),
             metrics: Metrics::new(),
         }
     }
@@ -107,10 +123,23 @@ impl Events {
         self.has_sinks.store(true, Ordering::Release);
     }
 
-    /// The caller's span, if it has one worth keeping.
-    pub(crate) fn current_span(&self) -> Option<Box<Span>> {
+    /// An audit log that is to be written before the end.
+    pub(crate) fn add_audit(&self, audit: AuditLog) {
+        self.audits.lock().push(audit);
+    }
+
+    pub(super) async fn all_written(&self) {
+        let audits = self.audits.lock().clone();
+        for audit in audits {
+            audit.written().await;
+        }
+    }
+
+    /// The caller, if it has a span or a trace.
+    pub(crate) fn origin(&self, trace_id: Option<&Arc<str>>) -> Option<Box<Origin>> {
         let span = Span::current();
-        (!span.is_none()).then(|| Box::new(span))
+        let is_known = !span.is_none() || trace_id.is_some();
+        is_known.then(|| Box::new(Origin { span, trace_id: trace_id.cloned() }))
     }
 
     fn tell(&self, event: &Event) {
@@ -130,46 +159,64 @@ impl Events {
         self.has_sinks.load(Ordering::Relaxed)
             || match level {
                 Level::WARN => tracing::enabled!(target: "leaseward", Level::WARN),
+                Level::INFO => tracing::enabled!(target: "leaseward", Level::INFO),
+                Level::TRACE => tracing::enabled!(target: "leaseward", Level::TRACE),
                 _ => tracing::enabled!(target: "leaseward", Level::DEBUG),
             }
     }
 
-    pub(crate) fn acquired(&self, guard: &Guard, wait: Duration, ttl: Duration) {
+    pub(crate) fn acquired(&self, guard: &Guard, wait: Duration, trace_id: Option<&Arc<str>>) {
         self.metrics.acquired.increment(1);
         self.metrics.acquire_seconds.record(wait.as_secs_f64());
         if self.has_listeners(Level::DEBUG) {
-            let mut event = Event::new(EventKind::Acquired, wall_us());
-            event.name = Some(guard.name().clone());
-            event.fence = Some(guard.fence());
-            event.token_prefix = Some(guard.token_prefix());
-            event.ttl_ms = u64::try_from(ttl.as_millis()).ok();
+            let mut event = of_guard(EventKind::Acquired, guard);
             event.wait_us = Some(micros(wait));
+            event.trace_id = trace_id.cloned();
             self.tell(&event);
         }
     }
 
+    /// A lease was taken over by a handle, which renews it.
+    pub(crate) fn taken_over(&self, guard: &Guard) {
+        self.metrics.renewed.increment(1);
+        if self.has_listeners(Level::TRACE) {
+            self.tell(&of_guard(EventKind::Renewed, guard));
+        }
+    }
+
     /// A caller begins to wait. Acquisitions that waited, as a share of all, are what to alert on.
-    pub(crate) fn waiting(&self, name: &Name) {
+    pub(crate) fn waiting(&self, name: &Name, trace_id: Option<&Arc<str>>) {
         self.metrics.waited.increment(1);
-        self.simple(EventKind::Waiting, name, None);
+        self.simple(EventKind::Waiting, std::slice::from_ref(name), None, trace_id);
     }
 
-    pub(crate) fn refused(&self, name: &Name) {
+    /// A try for these names found one of them busy.
+    pub(crate) fn refused(&self, names: &[Name], trace_id: Option<&Arc<str>>) {
         self.metrics.refused.increment(1);
-        self.simple(EventKind::Refused, name, None);
+        self.simple(EventKind::Refused, names, None, trace_id);
     }
 
-    pub(crate) fn timed_out(&self, name: &Name, waited: Duration) {
+    pub(crate) fn timed_out(&self, names: &[Name], waited: Duration, trace_id: Option<&Arc<str>>) {
         self.metrics.timed_out.increment(1);
         self.metrics.wait_seconds.record(waited.as_secs_f64());
-        self.simple(EventKind::TimedOut, name, Some(waited));
+        self.simple(EventKind::TimedOut, names, Some(waited), trace_id);
     }
 
-    fn simple(&self, kind: EventKind, name: &Name, waited: Option<Duration>) {
+    fn simple(
+        &self,
+        kind: EventKind,
+        names: &[Name],
+        waited: Option<Duration>,
+        trace_id: Option<&Arc<str>>,
+    ) {
         if self.has_listeners(Level::DEBUG) {
             let mut event = Event::new(kind, wall_us());
-            event.name = Some(name.clone());
+            match names {
+                [name] => event.name = Some(name.clone()),
+                several => event.message = Some(format!("one of {}", quoted(several))),
+            }
             event.wait_us = waited.map(micros);
+            event.trace_id = trace_id.cloned();
             self.tell(&event);
         }
     }
@@ -186,13 +233,13 @@ impl Events {
         }
     }
 
-    pub(crate) fn renewed(&self, bid: &Bid) -> Option<Found> {
+    pub(crate) fn renewed(&self, bid: &Bid, state: &BidState) -> Option<Found> {
         self.metrics.renewed.increment(1);
-        let is_heard = self.has_sinks.load(Ordering::Relaxed)
-            || tracing::enabled!(target: "leaseward", Level::TRACE);
-        is_heard.then(|| Found { event: of_bid(EventKind::Renewed, bid), span: None })
+        self.has_listeners(Level::TRACE)
+            .then(|| Found::new(of_bid(EventKind::Renewed, bid), state.origin.as_deref()))
     }
 
+    /// Every failure is counted; told is the first of those in a row.
     pub(crate) fn renewal_failed(
         &self,
         bid: &Bid,
@@ -200,10 +247,10 @@ impl Events {
         error: &Error,
     ) -> Option<Found> {
         self.metrics.renewal_failed.increment(1);
-        self.has_listeners(Level::WARN).then(|| {
+        (state.failures == 1 && self.has_listeners(Level::WARN)).then(|| {
             let mut event = of_bid(EventKind::RenewalFailed, bid);
             event.message = Some(error.message().to_owned());
-            Found { event, span: state.span.clone() }
+            Found::new(event, state.origin.as_deref())
         })
     }
 
@@ -217,48 +264,59 @@ impl Events {
         self.metrics.lost.increment(1);
         self.has_listeners(Level::WARN).then(|| {
             let mut event = of_bid(EventKind::Lost, bid);
+            let held = now.since(state.since);
             event.reason = Some(reason);
-            event.hold_us = Some(micros(now.since(state.since)));
-            Found { event, span: state.span.clone() }
+            event.hold_us = Some(micros(held));
+            event.message = (reason == LostReason::Expired).then(|| too_long(bid, held));
+            Found::new(event, state.origin.as_deref())
         })
     }
 
-    pub(crate) fn released(&self, bid: &Bid, fence: Fence, held: Duration) {
-        let metrics = &self.metrics;
-        metrics.released.increment(1);
-        metrics.hold_seconds.record(held.as_secs_f64());
-        metrics.hold_share_of_ttl.record(held.as_secs_f64() / bid.spec.ttl().as_secs_f64());
+    /// A guard is done with its lease, in time or not.
+    pub(super) fn hold_ended(&self, bid: &Bid, hold: &Hold) {
+        let held = hold.held.as_secs_f64();
+        self.metrics.hold_seconds.record(held);
+        self.metrics.hold_share_of_ttl.record(held / bid.spec.ttl().as_secs_f64());
+    }
+
+    pub(super) fn released(&self, bid: &Bid, hold: &Hold) {
+        self.metrics.released.increment(1);
         if self.has_listeners(Level::DEBUG) {
-            let mut event = of_bid(EventKind::Released, bid);
-            event.fence = Some(fence);
-            event.hold_us = Some(micros(held));
-            self.tell(&event);
+            self.tell_of_hold(of_bid(EventKind::Released, bid), hold);
         }
     }
 
-    pub(crate) fn expired_before_release(&self, bid: &Bid, fence: Fence, held: Duration) {
+    /// A release found that the lease had ended, which had not been noticed before: by its deadline, or by the store.
+    pub(super) fn expired_before_release(&self, bid: &Bid, hold: &Hold, by_store: bool) {
         self.metrics.expired_before_release.increment(1);
         if self.has_listeners(Level::WARN) {
             let mut event = of_bid(EventKind::ExpiredBeforeRelease, bid);
-            event.fence = Some(fence);
-            event.hold_us = Some(micros(held));
-            event.message = Some(format!(
-                "held for {:.1}s with a TTL of {:.1}s: the TTL was too short, or renewal did not get through",
-                held.as_secs_f64(),
-                bid.spec.ttl().as_secs_f64(),
-            ));
-            self.tell(&event);
+            event.message = Some(match by_store {
+                true => ENDED_BY_STORE.into(),
+                false => too_long(bid, hold.held),
+            });
+            self.tell_of_hold(event, hold);
         }
     }
 
-    pub(crate) fn broken(&self, name: &Name, holder: &HeldView) {
+    fn tell_of_hold(&self, mut event: Event, hold: &Hold) {
+        event.fence = Some(hold.fence);
+        event.hold_us = Some(micros(hold.held));
+        self.tell_found(&Found::new(event, hold.origin.as_deref()));
+    }
+
+    pub(crate) fn broken(&self, name: &Name, holder: &HeldView, now: bool) {
         self.metrics.broken.increment(1);
         if self.has_listeners(Level::WARN) {
             let mut event = Event::new(EventKind::Broken, wall_us());
             event.name = Some(name.clone());
-            event.fence = Some(holder.fence);
             event.token_prefix = Some(holder.token_prefix.clone());
-            event.message = Some(format!("was held by {}", holder.who));
+            if holder.fence != Fence::ZERO {
+                event.fence = Some(holder.fence);
+                event.hold_us = Some(micros(holder.held));
+            }
+            let what = if now { "freed at once" } else { "its renewals are refused" };
+            event.message = Some(format!("was held by {}; {what}", holder.who));
             self.tell(&event);
         }
     }
@@ -274,7 +332,7 @@ impl Events {
 
     pub(crate) fn breaker_closed(&self) {
         self.metrics.breaker_open.set(0.0);
-        if self.has_listeners(Level::WARN) {
+        if self.has_listeners(Level::INFO) {
             self.tell(&Event::new(EventKind::BreakerClosed, wall_us()));
         }
     }
@@ -298,6 +356,36 @@ impl Events {
         self.metrics.exclusion_level.set(number(promised.exclusion));
         self.metrics.fences_level.set(number(promised.fences));
     }
+}
+
+/// The time one guard had its lease.
+pub(super) struct Hold {
+    pub(super) fence: Fence,
+    pub(super) held: Duration,
+    pub(super) origin: Option<Box<Origin>>,
+}
+
+fn quoted(names: &[Name]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+const ENDED_BY_STORE: &str = "the store had ended it: an operator, an eviction or another program";
+
+fn too_long(bid: &Bid, held: Duration) -> String {
+    format!(
+        "held for {:.1}s with a TTL of {:.1}s: the TTL was too short, or renewal did not get through",
+        held.as_secs_f64(),
+        bid.spec.ttl().as_secs_f64(),
+    )
+}
+
+fn of_guard(kind: EventKind, guard: &Guard) -> Event {
+    let mut event = Event::new(kind, wall_us());
+    event.name = Some(guard.name().clone());
+    event.fence = Some(guard.fence());
+    event.token_prefix = Some(guard.token_prefix());
+    event.ttl_ms = u64::try_from(guard.ttl().as_millis()).ok();
+    event
 }
 
 fn of_bid(kind: EventKind, bid: &Bid) -> Event {
@@ -335,6 +423,6 @@ fn log(event: &Event) {
         EventKind::ExpiredBeforeRelease => log!(Level::WARN, "expired before release"),
         EventKind::Broken => log!(Level::WARN, "broken"),
         EventKind::BreakerOpened => log!(Level::WARN, "breaker opened"),
-        EventKind::BreakerClosed => log!(Level::WARN, "breaker closed"),
+        EventKind::BreakerClosed => log!(Level::INFO, "breaker closed"),
     }
 }

@@ -16,7 +16,7 @@ use super::{
     bid::{Bid, BidState, Outcome, Seat, Told, Waiter},
     claim::{self, Decision},
     cohort::{Cohort, HandOver},
-    events::Found,
+    events::{Found, Origin},
     lane::{Job, Target, Which},
     shut_down,
     table::Shard,
@@ -124,7 +124,7 @@ impl Engine {
         self.open_lease(bid, &mut state, grant, deadline, now);
         // An ask that is still under way keeps no renewal from being sent.
         state.is_in_flight = false;
-        let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
+        let guard = self.seat(bid, &mut state, waiter.owner, waiter.origin, now);
         after.tell.push((waiter.tell, Outcome::Granted(guard).into()));
         // Most leases never have a second waiter.
         state.shrink();
@@ -186,12 +186,12 @@ impl Engine {
         bid: &Arc<Bid>,
         state: &mut BidState,
         owner: Option<crate::OwnerId>,
-        span: Option<Box<tracing::Span>>,
+        origin: Option<Box<Origin>>,
         now: Moment,
     ) -> Guard {
         state.seat = Seat::Taken;
         state.owner = owner;
-        state.span = span;
+        state.origin = origin;
         state.since = now;
         Guard::new(self.clone(), bid.clone(), state.fence())
     }
@@ -212,7 +212,7 @@ impl Engine {
         let hand_over = state.cohort().hand_over(now, deadline, false);
         match (hand_over, state.next_waiter()) {
             (HandOver::Pass, Some(waiter)) if waiter.spec.can_inherit(&bid.spec) => {
-                let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
+                let guard = self.seat(bid, &mut state, waiter.owner, waiter.origin, now);
                 after.tell.push((waiter.tell, Outcome::Granted(guard).into()));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
             }

@@ -10,6 +10,7 @@ use super::{
     bid::{Bid, BidState, Outcome, Seat},
     cohort::HandOver,
     enter::until,
+    events::Hold,
     follow::{After, release_job},
     lane::{Job, Target, Which},
     table::Shard,
@@ -31,8 +32,10 @@ pub(super) const RELEASE_AGAIN_MAX: Duration = Duration::from_secs(1);
 pub(crate) enum Left {
     /// To the next waiter in this process.
     Passed,
-    /// It had been lost before.
-    Lost,
+    /// It had ended before, and its holder was told: it was lost, or given back by a shutdown.
+    Ended,
+    /// Its deadline had passed, which had not been noticed yet.
+    Expired,
     /// It goes to the store, the name blocked for a while yet if its holder had a minimum; the asks of local waiters who
     /// are left follow in the same batch.
     GiveBack { keep: Duration, asks: Asks },
@@ -56,25 +59,29 @@ impl Owed<'_> {
 
 impl Engine {
     /// A guard is done with its lease.
-    pub(crate) fn leave(
+    fn leave(
         self: &Arc<Self>,
         bid: &Arc<Bid>,
+        fence: Fence,
         now: Moment,
-    ) -> (Left, Option<super::drive::Drive>) {
+    ) -> (Left, Hold, Option<super::drive::Drive>) {
         let mut after = After::default();
         let mut shard = self.table.lock(&bid.name);
-        let state = bid.state.lock();
+        let mut state = bid.state.lock();
+        let hold = Hold { fence, held: now.since(state.since), origin: state.origin.take() };
         if state.claim.is_ended() {
-            return (Left::Lost, None);
+            return (Left::Ended, hold, None);
         }
         self.order.released(state.owner.as_ref(), &bid.name);
         if now >= bid.deadline() {
+            state.claim.end();
+            // Told as what its release found, not as a loss as well.
+            state.seat = Seat::Empty;
             drop(state);
-            bid.state.lock().claim.end();
             self.lost(&mut shard, bid, LostReason::Expired, &mut after);
             drop(shard);
             after.run(self);
-            return (Left::Lost, None);
+            return (Left::Expired, hold, None);
         }
         let (left, state) = self.pass_on(bid, state, now, &mut after);
         if left {
@@ -87,7 +94,7 @@ impl Engine {
                 true => None,
                 false => self.send(Which::Renewals, renewals),
             };
-            return (Left::Passed, drive);
+            return (Left::Passed, hold, drive);
         }
         let keep = self.min_hold_left(bid, &state);
         drop(state);
@@ -95,7 +102,7 @@ impl Engine {
         drop(shard);
         let asks = std::mem::take(&mut after.asks);
         after.run(self);
-        (Left::GiveBack { keep, asks }, None)
+        (Left::GiveBack { keep, asks }, hold, None)
     }
 
     /// Passes a lease on inside the process, if that is allowed. `true` if it was, or will be.
@@ -127,7 +134,7 @@ impl Engine {
                 (false, state)
             }
             HandOver::Pass => {
-                let guard = self.seat(bid, &mut state, waiter.owner, waiter.span, now);
+                let guard = self.seat(bid, &mut state, waiter.owner, waiter.origin, now);
                 after.tell.push((waiter.tell, Outcome::Granted(guard).into()));
                 after.renewals.extend(self.reserve_ahead(bid, &mut state));
                 (true, state)
@@ -179,38 +186,59 @@ impl Engine {
     pub(crate) async fn release(
         self: &Arc<Self>,
         bid: &Arc<Bid>,
+        fence: Fence,
         now: Moment,
     ) -> Result<Release, Error> {
         let deadline = bid.deadline();
-        let (left, drive) = self.leave(bid, now);
+        let (left, hold, drive) = self.leave(bid, fence, now);
+        self.tell_left(bid, &left, &hold);
         if let Some(drive) = drive {
             drive.await;
         }
-        match left {
-            Left::Passed => Ok(Release::Released),
-            Left::Lost => Ok(Release::AlreadyExpired),
-            Left::GiveBack { keep, asks } => {
-                let owed = Owed { name: &bid.name, token: &bid.token, keep };
-                let operation = Operation::Release(owed.release());
-                let at_once = if asks.is_empty() { self.answer_now(&operation, now) } else { None };
-                match at_once {
-                    Some(Ok(Reply::Released)) => Ok(Release::Released),
-                    Some(Ok(_)) if self.ghosts.have(&bid.token) => Ok(Release::Released),
-                    Some(Ok(_)) => Ok(Release::AlreadyExpired),
-                    // A store that answers at once has not lost its answer: nothing happened.
-                    Some(Err(_)) | None => {
-                        self.release_until_known(owed, operation, deadline, asks, now).await
-                    }
-                }
+        let Left::GiveBack { keep, asks } = left else {
+            let is_ours = matches!(left, Left::Passed);
+            return Ok(if is_ours { Release::Released } else { Release::AlreadyExpired });
+        };
+        let owed = Owed { name: &bid.name, token: &bid.token, keep };
+        let operation = Operation::Release(owed.release());
+        let at_once = if asks.is_empty() { self.answer_now(&operation, now) } else { None };
+        let outcome = match at_once {
+            Some(Ok(Reply::Released)) => Ok(Release::Released),
+            Some(Ok(_)) if self.ghosts.have(&bid.token) => Ok(Release::Released),
+            Some(Ok(_)) => Ok(Release::AlreadyExpired),
+            // A store that answers at once has not lost its answer: nothing happened.
+            Some(Err(_)) | None => {
+                self.release_until_known(owed, operation, deadline, asks, now).await
             }
+        };
+        match &outcome {
+            Ok(Release::Released) => self.events.released(bid, &hold),
+            Ok(Release::AlreadyExpired) => self.events.expired_before_release(bid, &hold, true),
+            Err(_) => {}
         }
+        outcome
     }
 
     /// Gives a lease back in the background.
-    pub(crate) fn release_unseen(self: &Arc<Self>, bid: &Arc<Bid>, now: Moment) {
-        if let (Left::GiveBack { keep, asks }, _) = self.leave(bid, now) {
+    pub(crate) fn release_unseen(self: &Arc<Self>, bid: &Arc<Bid>, fence: Fence, now: Moment) {
+        let (left, hold, _) = self.leave(bid, fence, now);
+        self.tell_left(bid, &left, &hold);
+        if let Left::GiveBack { keep, asks } = left {
+            self.events.released(bid, &hold);
             let first = release_job(bid.name.clone(), bid.token.clone(), keep);
             self.post(Which::Asks, std::iter::once(first).chain(asks));
+        }
+    }
+
+    /// Tells what is known of a hold before the store is asked.
+    fn tell_left(&self, bid: &Bid, left: &Left, hold: &Hold) {
+        if bid.ended() != Some(LostReason::ShutDown) {
+            self.events.hold_ended(bid, hold);
+        }
+        match left {
+            Left::Passed => self.events.released(bid, hold),
+            Left::Expired => self.events.expired_before_release(bid, hold, false),
+            Left::Ended | Left::GiveBack { .. } => {}
         }
     }
 

@@ -53,7 +53,7 @@ impl Engine {
         spec: &Spec,
         owner: Option<&OwnerId>,
     ) -> Result<Option<All>, Error> {
-        let token = self.new_token();
+        let (token, began) = (self.new_token(), self.clock.now());
         let ask = Ask {
             names: names.iter().cloned().collect::<Names>(),
             token: token.clone(),
@@ -64,9 +64,8 @@ impl Engine {
             lock_delay: spec.lock_delay(),
             value: spec.value().cloned(),
         };
-        let answer = self
-            .submit(Which::Asks, Operation::Ask(ask.clone()), Vec::new(), self.clock.now())
-            .await;
+        let operation = Operation::Ask(ask.clone());
+        let answer = self.submit(Which::Asks, operation, Vec::new(), began).await;
         let (sent, answer) = answer.ok_or_else(|| {
             Error::new(ErrorKind::ShutDown, "the runtime that serves this lock has shut down")
         })?;
@@ -96,7 +95,9 @@ impl Engine {
             .map(|(name, block)| {
                 let state = BidState::held(block.first, deadline, sent, self.clock.now());
                 let bid = Bid::new(name.clone(), token.clone(), spec.clone(), state);
-                self.adopt(bid, block.first, owner)
+                let guard = self.adopt(bid, block.first, owner);
+                self.events.acquired(&guard, guard.since().since(began), spec.trace_id());
+                guard
             })
             .collect();
         Ok(Some(All::Granted(guards)))
@@ -115,7 +116,7 @@ impl Engine {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
         state.owner = owner.cloned();
-        state.span = self.events.current_span();
+        state.origin = self.events.origin(bid.spec.trace_id());
         self.order.acquired(owner, &bid.name);
         self.keep(&bid, &mut state, now);
         drop(state);

@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 
 use super::{
     Engine,
-    bid::{Bid, Outcome},
+    bid::{Bid, Outcome, Seat},
     enter::until,
+    events::Hold,
     lane::{Job, Target, Which},
     leave::{RELEASE_AGAIN, RELEASE_AGAIN_MAX},
     shut_down,
@@ -36,7 +37,8 @@ impl Engine {
         if *is_done {
             return;
         }
-        let ended = self.table.all().iter().filter_map(|bid| self.end_for_good(bid)).collect();
+        let ended =
+            self.table.all().iter().filter_map(|bid| self.give_back_for_good(bid)).collect();
         let limit = self.clock.now() + SHUTDOWN_MAX;
         let all_given_back = async {
             self.give_back_all(ended).await;
@@ -44,6 +46,7 @@ impl Engine {
         };
         until(&self.clock, Some(limit), all_given_back).await;
         self.store.close().await;
+        self.events.all_written().await;
         *is_done = true;
     }
 
@@ -92,26 +95,56 @@ impl Engine {
         }
     }
 
-    /// Ends a bid, tells its holder and waiters, and answers with the release that is still to be sent, and
-    /// until when that is of use.
-    fn end_for_good(&self, bid: &Arc<Bid>) -> Option<(Release, Moment)> {
+    /// Ends a bid, and answers with the release that is still to be sent, and until when that is of use.
+    fn give_back_for_good(&self, bid: &Arc<Bid>) -> Option<(Release, Moment)> {
+        let Ended { release, hold } = self.end_for_good(bid)?;
+        if let Some(hold) = hold {
+            self.events.hold_ended(bid, &hold);
+            self.events.released(bid, &hold);
+        }
+        Some((release, bid.deadline()))
+    }
+
+    /// Ends a bid, and tells its holder and waiters.
+    fn end_for_good(&self, bid: &Arc<Bid>) -> Option<Ended> {
         let mut shard = self.table.lock(&bid.name);
         let mut state = bid.state.lock();
         if state.claim.is_ended() {
             return None;
         }
+        let now = self.clock.now();
         let keep = self.min_hold_left(bid, &state);
         let waiters = state.take_waiters();
+        let (mut hold, mut lost, mut reason) = (None, None, LostReason::ShutDown);
+        if state.seat == Seat::Taken && now >= bid.deadline() {
+            // The timer has not come round to it: not given back, but lost.
+            reason = LostReason::Expired;
+            lost = self.events.lost(bid, &state, reason, now);
+        } else if state.seat == Seat::Taken {
+            let (fence, held) = (state.fence(), now.since(state.since));
+            hold = Some(Hold { fence, held, origin: state.origin.take() });
+        }
         state.claim.end();
         self.bury(&mut shard, bid, state);
+        // Before its guard can look: what ends here is not told once more when that is dropped.
+        bid.end(reason);
         drop(shard);
-        bid.end(LostReason::ShutDown);
+        if let Some(lost) = lost {
+            self.events.tell_found(&lost);
+        }
         for waiter in waiters {
             let _ = waiter.tell.send(Outcome::Failed(shut_down()).into());
         }
         let release = Release { name: bid.name.clone(), token: bid.token.clone(), keep };
-        Some((release, bid.deadline()))
+        Some(Ended { release, hold })
     }
+}
+
+/// What is left to do about a bid that was ended for good.
+struct Ended {
+    release: Release,
+    /// The hold of a guard that had the lease until now.
+    hold: Option<Hold>,
 }
 
 /// A release, and where its answer comes.

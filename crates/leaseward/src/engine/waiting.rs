@@ -24,6 +24,7 @@ pub(super) struct Waiting<'a> {
     pub(super) name: &'a Name,
     pub(super) id: u64,
     pub(super) owner: Option<OwnerId>,
+    pub(super) trace_id: Option<Arc<str>>,
     pub(super) told: oneshot::Receiver<Told>,
     /// It stands behind somebody of this process.
     pub(super) is_behind: bool,
@@ -49,7 +50,7 @@ impl Waiting<'_> {
             return Ok(outcome);
         }
         self.had_to_wait = true;
-        self.engine.events.waiting(self.name);
+        self.engine.events.waiting(self.name, self.trace_id.as_ref());
         let _in_graph = self.engine.begin_wait(self.owner.as_ref(), self.name, self.id)?;
         loop {
             let told = (&mut self.told).await.map_err(|_| gone())?;

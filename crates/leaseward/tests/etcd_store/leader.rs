@@ -26,6 +26,18 @@ async fn what_is_held_and_waited_for_outlasts_the_leader() {
     assert!(granted(waiting).await.fence() > fence);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_there_is_not_taken_for_a_wrong_address() {
+    let etcd = Etcd::start();
+    let locks = connect(&etcd.url()).await;
+    etcd.kill(0);
+    until("it is said that it was there", || async {
+        let failure = locks.health().await.round_trip.err()?;
+        failure.hint_text()?.contains("it was reached ").then_some(())
+    })
+    .await;
+}
+
 /// Clients that take turns as fast as they can.
 async fn take_turns(clients: &[Locks], each: u32, witness: &Arc<Witness>) {
     let mut tasks = Vec::new();

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use leaseward::{
     Attempt, Guard, Locks, Name,
-    fenced::{FencedError, postgres::hold, sqlx as by_sqlx},
+    fenced::{
+        FencedError,
+        postgres::{hold, hold_in},
+        sqlx as by_sqlx,
+    },
 };
 use leaseward_testkit::{PATIENCE, eventually};
 use sqlx::Connection as _;
@@ -122,4 +126,33 @@ async fn the_same_with_sqlx() {
     let mut tx = connection.begin().await.expect("a transaction");
     let unknown = by_sqlx::hold(&mut tx, &name, fence(late.fence().get() + 1_000)).await;
     assert!(matches!(unknown, Err(FencedError::Missing)), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_store_in_another_schema_is_held_there() {
+    let (url, mut client, _) = database("hold_schema").await;
+    let locks = leaseward::connect(&format!("{url}?schema=elsewhere")).await.expect("a store");
+    let early = take(&locks).await;
+    let tx = client.transaction().await.expect("a transaction");
+    hold_in(&tx, "elsewhere", early.name(), early.fence()).await.expect("the newest");
+    tx.commit().await.expect("a commit");
+    let tx = client.transaction().await.expect("a transaction");
+    let outcome = hold(&tx, early.name(), early.fence()).await;
+    assert!(matches!(outcome, Err(FencedError::Missing)), "of the other store: {outcome:?}");
+    tx.rollback().await.expect("a rollback");
+    let (name, old) = (early.name().clone(), early.fence());
+    early.release().await.expect("released");
+    let late = take(&locks).await;
+
+    let tx = client.transaction().await.expect("a transaction");
+    let stale = hold_in(&tx, "elsewhere", &name, old).await.expect_err("followed by another");
+    assert_eq!(stale.stale().expect("a stale fence").seen, late.fence());
+    tx.rollback().await.expect("a rollback");
+    let mut connection = sqlx::PgConnection::connect(&url).await.expect("a server");
+    let mut tx = connection.begin().await.expect("a transaction");
+    by_sqlx::hold_in(&mut tx, "elsewhere", &name, late.fence()).await.expect("the newest");
+    tx.commit().await.expect("a commit");
+    let mut tx = connection.begin().await.expect("a transaction");
+    let stale = by_sqlx::hold_in(&mut tx, "elsewhere", &name, old).await.expect_err("followed");
+    assert_eq!(stale.stale().expect("a stale fence").seen, late.fence());
 }

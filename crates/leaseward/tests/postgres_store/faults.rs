@@ -88,6 +88,11 @@ async fn a_crash_loses_nothing_that_was_committed() {
     let waiter = tokio::spawn(async move { other.lock("a").ttl(TTL).acquire().await });
     queue_of(&locks, "a", 1).await;
     server.kill();
+    until("it is not taken for a wrong address", PATIENCE, || async {
+        let failure = watching.health().await.round_trip.err()?;
+        failure.hint_text()?.contains("it was reached ").then_some(())
+    })
+    .await;
     server.restart();
     until("it can be renewed", PATIENCE, || async { held.renew().await.ok() }).await;
     assert!(held.is_held());

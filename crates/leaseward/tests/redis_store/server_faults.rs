@@ -25,11 +25,17 @@ async fn a_crash_loses_nothing_that_was_on_disk() {
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
     assert_eq!(locks.guarantee().exclusion, Level::Holds);
     let held = take(locks.lock("a").ttl(TTL)).await;
+    let watching = other.clone();
     let waiter = tokio::spawn(async move { other.lock("a").ttl(TTL).acquire().await });
     eventually("somebody waits", PATIENCE, || {
         (server.cli(&["exists", "leaseward:q:lock:a"]) == "1").then_some(())
     });
     server.kill();
+    until("it is not taken for a wrong address", PATIENCE, || async {
+        let failure = watching.health().await.round_trip.err()?;
+        failure.hint_text()?.contains("it was reached ").then_some(())
+    })
+    .await;
     server.restart();
     until("it can be renewed", PATIENCE, || async { held.renew().await.ok() }).await;
     assert!(held.is_held());

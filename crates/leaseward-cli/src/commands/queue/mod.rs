@@ -137,13 +137,15 @@ pub(crate) async fn run(
         QueueCommand::Work(args) => args.builder(),
         _ => Queue::builder(),
     };
+    let mut audit = None;
     if let QueueCommand::Work(args) = &args.command {
         args.check()?;
+        audit = settings.audit()?;
     }
     let mut desk = Desk::open(settings, printer, builder).await?;
     let done = match args.command {
         QueueCommand::Add(args) => add::run(args, &mut desk).await,
-        QueueCommand::Work(args) => return work::run(args, desk).await,
+        QueueCommand::Work(args) => return work::run(args, desk, audit).await,
         QueueCommand::Ls(args) => ls::run(&args, &mut desk).await,
         QueueCommand::Show(args) => show::run(&args, &mut desk).await,
         QueueCommand::Retry(args) => retry::run(args, &mut desk).await,

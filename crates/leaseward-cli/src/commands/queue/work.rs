@@ -8,7 +8,10 @@ use std::{
 };
 
 use clap::Args;
-use leaseward::clock::{Clock as _, SystemClock};
+use leaseward::{
+    AuditLog,
+    clock::{Clock as _, SystemClock},
+};
 use leaseward_queue::{
     Backoff, Builder, Event, EventKind, Failure as JobFailure, MAX_ATTEMPTS_DEFAULT, Queue,
     Summary, TTL_DEFAULT, TTL_MIN, Worker,
@@ -215,11 +218,19 @@ fn find(program: &OsStr) -> Found {
 }
 
 /// Carries it out.
-pub(crate) async fn run(args: WorkArgs, desk: Desk) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    args: WorkArgs,
+    desk: Desk,
+    audit: Option<AuditLog>,
+) -> Result<Exit, Failure> {
     let Desk { settings, queue, printer, mut signals } = desk;
     let worker = args.worker(&queue);
     let as_json = args.json;
     queue.on_event(move |event| told(event, as_json, printer));
+    if let Some(log) = audit.clone() {
+        let store = settings.store.shown().to_owned();
+        queue.on_event(move |event| log.record(&store, event));
+    }
     let (hurry, hurried) = watch::channel(false);
     let shop = Arc::new(Shop::new(
         args.command,
@@ -261,6 +272,9 @@ pub(crate) async fn run(args: WorkArgs, desk: Desk) -> Result<Exit, Failure> {
     keeping.abort();
     signalled.abort();
     queue.close().await;
+    if let Some(audit) = audit {
+        audit.written().await;
+    }
     report(summary?, printer);
     Ok(Exit::Done)
 }

@@ -220,7 +220,9 @@ pub(super) fn unreached(at: &str, error: &dyn error::Error) -> Error {
         );
     }
     Error::new(ErrorKind::Unavailable, format!("{at} was not reached"))
-        .hint("is it running, and is this its address? one that speaks TLS is `etcds://`")
+        .ask_for_address(
+            "is it running, and is this its address? one that speaks TLS is `etcds://`",
+        )
         .caused_by(text)
 }
 

@@ -55,6 +55,8 @@ impl From<Failed> for Error {
 #[derive(Default)]
 struct Dialling {
     failures: u32,
+    /// A member has let us in before.
+    was_up: bool,
     /// Why there is no connection, and until when that is not tried again.
     why: Option<(Error, Instant)>,
 }
@@ -95,11 +97,12 @@ impl Link {
         }
         match self.dial().await {
             Ok(conn) => {
-                *dialling = Dialling::default();
+                *dialling = Dialling { was_up: true, ..Dialling::default() };
                 *self.current.lock() = Some(conn.clone());
                 Ok(conn)
             }
             Err(why) => {
+                let why = if dialling.was_up { why.was_reached(None) } else { why };
                 let cap = REST_FIRST * (1 << dialling.failures.min(10));
                 dialling.failures += 1;
                 let rest = cap.min(REST_LAST).mul_f64(rand::random());

@@ -53,6 +53,8 @@ pub(super) struct Dialler {
     /// Whether whoever answers there takes settings in a greeting; PgBouncer does not, and need not refuse every
     /// connection to say so.
     takes_settings: Arc<AtomicBool>,
+    /// Whether a server has let us in before.
+    was_let_in: Arc<AtomicBool>,
 }
 
 /// A connection.
@@ -83,6 +85,7 @@ impl Dialler {
             timeout: config.timeout,
             name: format!("leaseward {who}"),
             takes_settings: Arc::new(AtomicBool::new(true)),
+            was_let_in: Arc::default(),
         })
     }
 
@@ -92,7 +95,7 @@ impl Dialler {
         server: &tokio_postgres::Config,
         at: &str,
     ) -> Result<(Client, Carrier), Error> {
-        let dialled = self.attempt(server, Look::Away).await.map_err(|why| why.translate(at))?;
+        let dialled = self.let_in(server, at, Look::Away).await?;
         Ok((dialled.client, dialled.carrier))
     }
 
@@ -102,7 +105,25 @@ impl Dialler {
         server: &tokio_postgres::Config,
         at: &str,
     ) -> Result<Dialled, Error> {
-        self.attempt(server, Look::Closely).await.map_err(|why| why.translate(at))
+        self.let_in(server, at, Look::Closely).await
+    }
+
+    async fn let_in(
+        &self,
+        server: &tokio_postgres::Config,
+        at: &str,
+        look: Look,
+    ) -> Result<Dialled, Error> {
+        match self.attempt(server, look).await {
+            Ok(dialled) => {
+                self.was_let_in.store(true, Ordering::Relaxed);
+                Ok(dialled)
+            }
+            Err(why) if self.was_let_in.load(Ordering::Relaxed) => {
+                Err(why.translate(at).was_reached(None))
+            }
+            Err(why) => Err(why.translate(at)),
+        }
     }
 
     /// Tries all servers in turn, until one will do.

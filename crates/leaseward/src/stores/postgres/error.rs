@@ -268,7 +268,7 @@ fn not_let_in(error: &tokio_postgres::Error, at: &str) -> Error {
 
 fn unreached(kind: io::ErrorKind, text: String, at: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{at} was not reached"))
-        .hint(match kind {
+        .ask_for_address(match kind {
             io::ErrorKind::ConnectionRefused => "is it running, and is this its address?",
             _ => "is this its address? a server that takes only TLS needs `sslmode=verify-full`",
         })

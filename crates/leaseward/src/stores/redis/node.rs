@@ -267,6 +267,14 @@ impl Node {
 
     /// One attempt. With the connection before, so that what it still carries is made an end of.
     async fn connect(self: &Arc<Self>, before: Option<Lost>) -> Result<Arc<Link>, Error> {
+        let since = before.as_ref().map(|lost| lost.since);
+        self.attempt(before).await.map_err(|error| match since {
+            Some(since) => error.was_reached(Some(since.elapsed())),
+            None => error,
+        })
+    }
+
+    async fn attempt(self: &Arc<Self>, before: Option<Lost>) -> Result<Arc<Link>, Error> {
         let address = (self.find)().await?;
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let this = Arc::downgrade(self);

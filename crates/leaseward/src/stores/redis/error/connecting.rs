@@ -63,15 +63,19 @@ pub(in crate::stores) fn of_connecting(error: &RedisError, peer: Peer<'_>) -> Er
         )
         .hint("is another program at this address, or one that speaks TLS (`rediss:`)?"),
         _ if error.code().is_some() => build(Code::Other, first_line(&error.to_string())),
-        _ => Error::new(ErrorKind::Unavailable, format!("{peer} was not reached"))
-            .hint(if let Some(refusal) = tls_refusal(error) {
-                of_tls(refusal)
+        _ => {
+            let unreached = Error::new(ErrorKind::Unavailable, format!("{peer} was not reached"));
+            let hinted = if let Some(refusal) = tls_refusal(error) {
+                unreached.hint(of_tls(refusal))
             } else if error.is_connection_refusal() {
-                "is it running, and is this its address?"
+                unreached.ask_for_address("is it running, and is this its address?")
             } else {
-                "is this its address? with TLS the scheme is `rediss:`, without it `redis:`"
-            })
-            .caused_by(io_text(error)),
+                unreached.ask_for_address(
+                    "is this its address? with TLS the scheme is `rediss:`, without it `redis:`",
+                )
+            };
+            hinted.caused_by(io_text(error))
+        }
     }
 }
 
