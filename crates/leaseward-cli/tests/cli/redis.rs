@@ -195,7 +195,7 @@ fn a_lease_that_a_server_forgot_is_a_matter_for_doctor() {
     let ran = held.end();
     assert_eq!(ran.code, 76, "{}", ran.err);
     assert!(ran.err.contains("the store says it is no longer ours"), "{}", ran.err);
-    assert!(ran.err.contains("\nhint: `leaseward doctor`"), "{}", ran.err);
+    assert!(ran.err.contains("\nhint: ") && ran.err.contains("`leaseward doctor`"), "{}", ran.err);
 }
 
 /// Whether anybody has a connection to a port, as the kernel sees it.

@@ -9,11 +9,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use metrics::{Counter, Gauge, Histogram};
 use parking_lot::{Mutex, RwLock};
 use tracing::{Level, Span};
 
-use super::bid::{Bid, BidState};
+use super::{
+    bid::{Bid, BidState},
+    meters::Metrics,
+};
 use crate::{
     AuditLog, Error, Event, EventKind, Fence, Guard, LostReason, Name,
     clock::Moment,
@@ -48,56 +50,6 @@ pub(crate) struct Events {
     has_sinks: AtomicBool,
     audits: Mutex<Vec<AuditLog>>,
     metrics: Metrics,
-}
-
-/// Handles to the recorder that was installed when the engine started.
-struct Metrics {
-    acquired: Counter,
-    waited: Counter,
-    refused: Counter,
-    timed_out: Counter,
-    retried: Counter,
-    renewed: Counter,
-    renewal_failed: Counter,
-    lost: Counter,
-    released: Counter,
-    expired_before_release: Counter,
-    broken: Counter,
-    breaker_open: Gauge,
-    acquire_seconds: Histogram,
-    wait_seconds: Histogram,
-    hold_seconds: Histogram,
-    hold_share_of_ttl: Histogram,
-    fence_lead_seconds: Gauge,
-    exclusion_level: Gauge,
-    fences_level: Gauge,
-}
-
-impl Metrics {
-    fn new() -> Self {
-        use metrics::{counter, gauge, histogram};
-        Self {
-            acquired: counter!("leaseward_acquired_total"),
-            waited: counter!("leaseward_waited_total"),
-            refused: counter!("leaseward_refused_total"),
-            timed_out: counter!("leaseward_timed_out_total"),
-            retried: counter!("leaseward_retried_total"),
-            renewed: counter!("leaseward_renewed_total"),
-            renewal_failed: counter!("leaseward_renewal_failed_total"),
-            lost: counter!("leaseward_lost_total"),
-            released: counter!("leaseward_released_total"),
-            expired_before_release: counter!("leaseward_expired_before_release_total"),
-            broken: counter!("leaseward_broken_total"),
-            breaker_open: gauge!("leaseward_breaker_open"),
-            acquire_seconds: histogram!("leaseward_acquire_seconds"),
-            wait_seconds: histogram!("leaseward_wait_seconds"),
-            hold_seconds: histogram!("leaseward_hold_seconds"),
-            hold_share_of_ttl: histogram!("leaseward_hold_share_of_ttl"),
-            fence_lead_seconds: gauge!("leaseward_fence_lead_seconds"),
-            exclusion_level: gauge!("leaseward_guarantee_level", "of" => "exclusion"),
-            fences_level: gauge!("leaseward_guarantee_level", "of" => "fences"),
-        }
-    }
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -267,7 +219,11 @@ impl Events {
             let held = now.since(state.since);
             event.reason = Some(reason);
             event.hold_us = Some(micros(held));
-            event.message = (reason == LostReason::Expired).then(|| too_long(bid, held));
+            event.message = match reason {
+                LostReason::Expired => Some(too_long(bid, held)),
+                LostReason::NotOurs => Some(ENDED_BY_STORE.into()),
+                LostReason::Broken | LostReason::SessionEnded | LostReason::ShutDown => None,
+            };
             Found::new(event, state.origin.as_deref())
         })
     }

@@ -23,6 +23,7 @@ mod ghosts;
 mod keeper;
 pub(crate) mod lane;
 mod leave;
+mod meters;
 pub(crate) mod order;
 mod outbox;
 pub(crate) mod several;
