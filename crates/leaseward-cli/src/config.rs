@@ -51,8 +51,8 @@ impl Settings {
             Some(password) => Some(password),
             None => file.store_password_file.as_deref().map(read_password).transpose()?,
         };
-        let store = match global.store.clone().filter(|url| !url.is_empty()).or(file.store) {
-            Some(url) => Address::new(&url, password.as_deref()),
+        let store = match global.store.as_deref().or(file.store.as_deref()) {
+            Some(url) => named_store(url, password.as_deref())?,
             None => default_store()?,
         };
         let ttl = match file.ttl {
@@ -124,6 +124,17 @@ fn read_password(path: &Path) -> Result<String, Failure> {
             .hint("it is named by `store_password_file` in the configuration")
     })?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// The store that was named. A name that is empty is a variable that was not set: taken for the default, locks would be
+/// kept on each machine apart.
+fn named_store(url: &str, password: Option<&str>) -> Result<Address, Failure> {
+    if url.trim().is_empty() {
+        return Err(Failure::usage("the store's URL is empty").hint(
+            "is a variable in `--store \"$URL\"` not set? unset LEASEWARD_STORE and leave `--store` out for this user's own file",
+        ));
+    }
+    Ok(Address::new(url, password)?)
 }
 
 /// The embedded store of this user, under the state folder.

@@ -62,6 +62,13 @@ fn a_store_that_cannot_be_used_is_named() {
         ("nothing", "begins with its scheme"),
         ("sqlite:/", "names no file"),
         ("sqlite:x.db?durabilty=full", "`durabilty`"),
+        ("", "is empty"),
+        (" ", "is empty"),
+        ("redis://[::1", "neither a name nor an address"),
+        ("redis://%00", "neither a name nor an address"),
+        ("redis://a b", "neither a name nor an address"),
+        ("postgres://%zz", "neither a name nor an address"),
+        ("etcd:localhost", "no `//`"),
     ];
     for (url, says) in table {
         let place = Place::new();

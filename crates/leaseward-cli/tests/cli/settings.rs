@@ -26,6 +26,23 @@ fn the_flag_wins_over_the_variable_and_that_over_the_file() {
     assert!(ttl.contains("\"ttl_ms\":120000"), "{ttl}");
 }
 
+/// A variable that was forgotten is no reason to lock on each machine apart.
+#[test]
+fn an_empty_store_is_not_the_default_one() {
+    let place = Place::new();
+    fs::write(place.path("c.toml"), "store = \"\"\n").expect("written");
+    let mut by_flag = place.bare_tool(["--store", "", "run", "x", "--", "touch", "never"]);
+    let mut by_variable = place.bare_tool(["run", "x", "--", "touch", "never"]);
+    by_variable.env("LEASEWARD_STORE", "");
+    let mut by_file = place.bare_tool(["--config", "c.toml", "run", "x", "--", "touch", "never"]);
+    for command in [&mut by_flag, &mut by_variable, &mut by_file] {
+        let ran = Ran::from(command.output().expect("starts"));
+        assert_eq!(ran.code, 2, "{command:?}: {}", ran.err);
+        assert!(ran.err.contains("is empty") && ran.err.contains("hint: "), "{}", ran.err);
+        assert!(!place.path("never").exists() && !place.path(".local").exists());
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_used_is_refused_with_its_line() {
     let place = Place::new();

@@ -202,9 +202,10 @@ fn tls(url: &StoreUrl) -> Result<Option<Tls>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::written;
 
     fn config(url: &str) -> Result<Config, Error> {
-        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+        Config::from_url(&StoreUrl::parse(url)?)
     }
 
     #[test]
@@ -232,6 +233,11 @@ mod tests {
     fn refuses_what_it_cannot_mean() {
         for bad in [
             "postgres://u@h:port/d",
+            "postgres://app:p@ss@h/d",
+            "postgres:app:pass@h/d",
+            "postgres://%zz",
+            "postgres://a b",
+            "postgres://u@h/d?listen=postgres%3A%2F%2Fapp%3Ap%40ss%40h",
             "postgres://u@h/d?lanes=0",
             "postgres://u@h/d?lanes=many",
             "postgres://u@h/d?schema=Robert'); --",
@@ -255,5 +261,13 @@ mod tests {
         assert!(!format!("{shown:?} {}", shown.location()).contains("hunter2"));
         let error = config("postgres://u:hunter2@h:port/d").expect_err("no port");
         assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics_or_shows_a_password() {
+        written::assert_read_well(super::super::SCHEME.names, |url| {
+            let config = Config::from_url(url)?;
+            Ok(format!("{config:?} {}", config.location()))
+        });
     }
 }
