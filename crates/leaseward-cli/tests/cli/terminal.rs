@@ -53,6 +53,23 @@ fn without_colour_long_lines_are_still_wrapped() {
 }
 
 #[test]
+fn a_terminal_of_no_known_width_gets_whole_lines() {
+    let place = Place::new();
+    let held = place.hold(&["deploy"], "read line");
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    for line in ["ls", "show deploy", "doctor"] {
+        for colour in ["", "NO_COLOR=1 "] {
+            let ran = on_a_terminal(&place, &format!("stty cols 0; {colour}{tool} {line}"));
+            assert_eq!(ran.code, 0, "{}", ran.out);
+            let longest = ran.out.lines().map(|line| line.chars().count()).max();
+            assert!(longest.is_some_and(|longest| longest > 40), "{line}: {}", ran.out);
+            assert!(ran.out.lines().count() < 15, "{line}: {}", ran.out);
+        }
+    }
+    held.end();
+}
+
+#[test]
 fn whom_a_wait_is_for_is_shown_and_wiped() {
     let place = Place::new();
     let held = place.hold(&["deploy"], "read line");

@@ -15,6 +15,9 @@ use tokio::{
 /// Far longer than anything here takes.
 const HANG: Duration = Duration::from_secs(60);
 
+/// How long a listener waits for the other side to speak.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// The stores that are reached over a network, each with a listener's address in place of `@`.
 const STORES: [&str; 8] = [
     "redis://@?timeout=300ms",
@@ -54,8 +57,12 @@ impl Play {
     async fn carry(self, mut stream: TcpStream) {
         let mut heard = [0; 4096];
         for (at, piece) in self.pieces.iter().enumerate() {
-            if (at > 0 || !self.greets) && stream.read(&mut heard).await.is_ok_and(|len| len == 0) {
-                return;
+            if at > 0 || !self.greets {
+                // The other side may be waiting too.
+                let heard = tokio::time::timeout(PAUSE, stream.read(&mut heard)).await;
+                if matches!(heard, Ok(Ok(0) | Err(_))) {
+                    return;
+                }
             }
             if stream.write_all(piece).await.is_err() {
                 return;
