@@ -1,8 +1,8 @@
 //! Where the store is: the URL to open, and the same without its secrets to show.
 
-use std::{fmt, path::Path};
+use std::{fmt, path::Path, time::Duration};
 
-use leaseward::{Error, store::StoreUrl};
+use leaseward::{Error, ErrorKind, store::StoreUrl};
 
 /// How settings of a URL end whose values are secret, or are URLs that may have a password.
 const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token", "listen"];
@@ -12,6 +12,7 @@ const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token", "liste
 pub(crate) struct Address {
     url: String,
     shown: String,
+    timeout: Option<Duration>,
 }
 
 impl Address {
@@ -20,8 +21,11 @@ impl Address {
     pub(crate) fn new(url: &str, password: Option<&str>) -> Result<Self, Error> {
         let url = absolute(url);
         let parsed = StoreUrl::parse(&url)?;
+        if parsed.scheme == "memory" {
+            return Err(of_one_process());
+        }
         if parsed.is_local() {
-            return Ok(Self { shown: url.clone(), url });
+            return Ok(Self { shown: url.clone(), url, timeout: None });
         }
         let (_, settings) = url.split_at(url.find('?').unwrap_or(url.len()));
         let site = parsed.site()?;
@@ -29,6 +33,9 @@ impl Address {
         let at = if user.is_empty() { "" } else { "@" };
         let (scheme, place) = (&parsed.scheme, site.file);
         let shown = format!("{scheme}://{user}{at}{place}{}", without_secrets(settings));
+        // One that is silent may be followed by one that answers.
+        let hosts = u32::try_from(site.hosts.split(',').count()).unwrap_or(u32::MAX);
+        let timeout = parsed.duration("timeout")?.map(|timeout| timeout.saturating_mul(hosts));
         // Several hosts share one password, which stands before the first of them.
         let url = match password {
             Some(password) if !site.login.is_some_and(|login| login.contains(':')) => {
@@ -36,18 +43,24 @@ impl Address {
             }
             _ => url,
         };
-        Ok(Self { url, shown })
+        Ok(Self { url, shown, timeout })
     }
 
     /// The embedded store that is used where none is named, and the file it is in.
     #[cfg(feature = "sqlite")]
     pub(crate) fn embedded(path: &Path) -> Self {
-        Self { url: "sqlite:".to_owned(), shown: format!("sqlite:{}", path.display()) }
+        let shown = format!("sqlite:{}", path.display());
+        Self { url: "sqlite:".to_owned(), shown, timeout: None }
     }
 
     /// The whole URL, to open the store with. Never print it.
     pub(crate) fn reveal(&self) -> &str {
         &self.url
+    }
+
+    /// How long all its hosts together may take for an answer, if the URL says so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     /// The URL without secrets.
@@ -60,6 +73,14 @@ impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({})", self.shown)
     }
+}
+
+/// Each command is a process of its own: it would be told that the name is free, whoever else is at work.
+fn of_one_process() -> Error {
+    let message = "locks in `memory:` exclude only tasks of one process, and each command is a process of its own";
+    Error::new(ErrorKind::InvalidInput, message).hint(
+        "name a file, such as `sqlite:/var/lib/locks.db`, or a server, such as `redis://host`",
+    )
 }
 
 /// A relative file path made absolute: the child may run in another folder and still means the same store.

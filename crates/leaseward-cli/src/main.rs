@@ -28,8 +28,8 @@ use crate::{
     address::Address,
     args::{Cli, Command},
     commands::{
-        acquire, break_lease, completions, demo, doctor, elect, events, ls, man, release, renew,
-        run, show,
+        acquire, break_lease, completions, demo, doctor, elect, events, health, ls, man, release,
+        renew, run, show,
     },
     config::Settings,
     exit::Exit,
@@ -98,18 +98,25 @@ fn with_a_store(
         .map_err(|error| Failure::system("cannot start the runtime", &error))?;
     let done = runtime.block_on(async {
         let settings = Settings::load(&global)?;
+        config::warn_of_unknown_variables(printer);
         // Opening the store would make the tables already, and say nothing.
         #[cfg(feature = "postgres")]
         if let Command::Migrate(_) = command {
             return commands::migrate::run(&settings, printer).await;
         }
-        // Jobs are not locks: they have connections of their own.
         let command = match command {
+            // Bounded from the beginning.
+            Command::Health(args) => return health::run(&args, &settings, printer).await,
+            // Jobs are not locks: they have connections of their own.
             Command::Queue(args) => return commands::queue::run(args, settings, printer).await,
             other => other,
         };
         let store = settings.store.clone();
-        let mut session = match Session::open(settings, printer).await {
+        let opened = match command {
+            Command::Doctor(_) => doctor::open(settings, printer).await,
+            _ => Session::open(settings, printer).await,
+        };
+        let mut session = match opened {
             Ok(session) => session,
             Err(failure) => return Err(not_opened(&command, &store, failure, printer)),
         };
@@ -144,7 +151,9 @@ async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failu
         Command::Break(args) => break_lease::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Demo(args) => demo::run(args, session).await,
-        Command::Queue(_) => unreachable!("BUG: done before a store of locks is opened"),
+        Command::Queue(_) | Command::Health(_) => {
+            unreachable!("BUG: done before a store of locks is opened")
+        }
         #[cfg(feature = "postgres")]
         Command::Migrate(_) => unreachable!("BUG: done before a store is opened"),
         Command::Completions(args) => completions::run(&args, session.printer),

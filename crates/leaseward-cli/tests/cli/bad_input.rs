@@ -79,6 +79,33 @@ fn a_store_that_cannot_be_used_is_named() {
     }
 }
 
+/// Each command is a process of its own: two would both be told that they hold the name.
+#[test]
+fn a_store_of_a_single_process_is_refused() {
+    for command in [
+        &["run", "x", "--", "touch", "never"][..],
+        &["elect", "x", "--", "touch", "never"],
+        &["acquire", "x"],
+        &["ls"],
+        &["show", "x"],
+        &["break", "x", "--yes"],
+        &["doctor"],
+        &["health"],
+        &["demo"],
+        &["queue", "work", "--", "touch", "never"],
+    ] {
+        for store in ["memory:", "MEMORY:name"] {
+            let place = Place::new();
+            let ran = place.run(["--store", store].iter().chain(command));
+            assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{command:?}: {}", ran.err);
+            assert!(ran.err.contains("only tasks of one process"), "{command:?}: {}", ran.err);
+            assert!(ran.err.contains("hint: ") && !place.path("never").exists(), "{}", ran.err);
+        }
+    }
+    let ran = Place::new().run(["--store", "nothing", "ls"]);
+    assert!(ran.err.contains("`sqlite:") && !ran.err.contains("memory"), "{}", ran.err);
+}
+
 #[test]
 fn a_folder_where_a_file_should_be() {
     let place = Place::new();

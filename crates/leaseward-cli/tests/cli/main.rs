@@ -12,6 +12,7 @@ mod elect;
 mod etcd;
 mod events;
 mod handles;
+mod health;
 mod kill;
 mod postgres;
 mod queue;

@@ -56,14 +56,10 @@ impl Place {
     {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leaseward"));
         command.args(arguments).current_dir(self.folder.path());
-        for variable in [
-            "LEASEWARD_STORE",
-            "LEASEWARD_CONFIG",
-            "LEASEWARD_AUDIT",
-            "LEASEWARD_STORE_PASSWORD",
-            "XDG_STATE_HOME",
-            "XDG_CONFIG_HOME",
-        ] {
+        // Those of test runs too: the tool would warn of them.
+        let ours = std::env::vars_os().map(|(name, _)| name);
+        let ours = ours.filter(|name| name.to_string_lossy().starts_with("LEASEWARD_"));
+        for variable in ours.chain(["XDG_STATE_HOME", "XDG_CONFIG_HOME"].map(Into::into)) {
             command.env_remove(variable);
         }
         command.env("HOME", self.folder.path()).stdin(Stdio::null());
