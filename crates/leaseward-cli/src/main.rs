@@ -20,7 +20,7 @@ mod session;
 mod units;
 mod waiting;
 
-use std::process::ExitCode;
+use std::{io, os::unix::net::UnixStream, process::ExitCode};
 
 use clap::Parser;
 
@@ -92,9 +92,8 @@ fn with_a_store(
         _ => None,
     };
     // One thread is enough, and starts fastest.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    let runtime = room_for_files()
+        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
         .map_err(|error| Failure::system("cannot start the runtime", &error))?;
     let done = runtime.block_on(async {
         let settings = Settings::load(&global)?;
@@ -128,6 +127,14 @@ fn with_a_store(
     runtime.shutdown_background();
     drop(stand);
     done
+}
+
+/// Files that a runtime and its signals need: where they cannot be had, tokio panics.
+const FILES: usize = 8;
+
+/// Fails where fewer may be opened.
+fn room_for_files() -> io::Result<()> {
+    (0..FILES / 2).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
 /// A store that cannot be opened ends every command; to one of them that is a finding.

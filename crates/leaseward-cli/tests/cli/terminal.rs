@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
-use crate::support::{Place, Ran};
+use crate::support::{Place, Ran, forget_settings};
 
 /// Runs a shell line on a terminal of its own; answers what was on the screen.
 fn on_a_terminal(place: &Place, line: &str) -> Ran {
     let mut command = Command::new("script");
+    forget_settings(&mut command);
     command
         .args(["--quiet", "--return", "--command", line, "/dev/null"])
         .current_dir(place.path(""))
