@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{config::Settings, exit::Exit, failure::Failure, printer::Printer, units};
 
@@ -57,7 +58,8 @@ pub(crate) async fn run(
     settings: &Settings,
     printer: Printer,
 ) -> Result<Exit, Failure> {
-    let asked = tokio::time::timeout(args.timeout, ask(settings.store.reveal()));
+    let until = Instant::now() + args.timeout;
+    let asked = timeout_at(until, ask(settings.store.reveal(), until));
     let answer = asked.await.unwrap_or_else(|_| {
         let message = format!("no answer within {}", units::shown(args.timeout));
         Err(Failure::new(Exit::Unavailable, message))
@@ -72,11 +74,11 @@ pub(crate) async fn run(
     }
 }
 
-async fn ask(url: &str) -> Result<Duration, Failure> {
+async fn ask(url: &str, until: Instant) -> Result<Duration, Failure> {
     let locks = leaseward::connect(url).await?;
     let round_trip = locks.health().await.round_trip?;
-    // Some stores keep a session, which would outlast the probe.
-    locks.shutdown().await;
+    // Some stores keep a session, which would outlast the probe. Whether it ends in time says nothing about the answer.
+    let _ = timeout_at(until, locks.shutdown()).await;
     Ok(round_trip)
 }
 
