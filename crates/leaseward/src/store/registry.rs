@@ -130,6 +130,10 @@ impl StoreUrl {
             )
             .hint(format!("written `{}:///run/redis.sock`", self.scheme))),
             true => Ok(()),
+            // The folder of a socket stands among the settings, and the port alone before them.
+            false if site.hosts.starts_with(':') && names_folder(query) => {
+                Site { hosts: &format!("localhost{}", site.hosts), ..site }.addresses(0).map(drop)
+            }
             false => site.addresses(0).map(drop),
         }
     }
@@ -196,6 +200,10 @@ impl StoreUrl {
     pub fn setting(&self, key: &str) -> Option<&str> {
         self.settings.iter().rev().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
+}
+
+fn names_folder(query: &str) -> bool {
+    query.split('&').any(|setting| setting.starts_with("host="))
 }
 
 fn decode(text: &str) -> String {

@@ -221,6 +221,8 @@ mod tests {
         assert!(full.tls.is_some_and(|tls| tls.ca.is_some()));
         let socket = config("postgres://u@/d?host=/run/postgresql").expect("good");
         assert_eq!(socket.location(), "postgres:///run/postgresql/d");
+        config("postgres://u:p@:5433/d?host=/run/postgresql").expect("a port of a socket");
+        config("postgres://u:p@:5433/d").expect_err("of what?");
         let two = config("postgres://u@a,b:7/d").expect("good");
         assert_eq!(two.server.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let listens = config("postgres://u@a/d?listen=postgres%3A%2F%2Fu%40b%2Fd").expect("good");
