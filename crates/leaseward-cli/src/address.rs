@@ -1,6 +1,8 @@
 //! Where the store is: the URL to open, and the same without its secrets to show.
 
-use std::{fmt, path::Path};
+use std::{fmt, path::Path, time::Duration};
+
+use leaseward::{Error, ErrorKind, store::StoreUrl};
 
 /// How settings of a URL end whose values are secret, or are URLs that may have a password.
 const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token", "listen"];
@@ -10,29 +12,55 @@ const SECRET_SETTINGS: &[&str] = &["password", "pass", "secret", "token", "liste
 pub(crate) struct Address {
     url: String,
     shown: String,
+    timeout: Option<Duration>,
 }
 
 impl Address {
-    /// An address from a URL and a password that was given apart from it.
-    pub(crate) fn new(url: &str, password: Option<&str>) -> Self {
+    /// An address from a URL and a password that was given apart from it. What may hide a password where none belongs is
+    /// refused, by the check that every store makes.
+    pub(crate) fn new(url: &str, password: Option<&str>) -> Result<Self, Error> {
         let url = absolute(url);
-        let shown = redacted(&url);
+        let parsed = StoreUrl::parse(&url)?;
+        if parsed.scheme == "memory" {
+            return Err(of_one_process());
+        }
+        if parsed.is_local() {
+            return Ok(Self { shown: url.clone(), url, timeout: None });
+        }
+        let (_, settings) = url.split_at(url.find('?').unwrap_or(url.len()));
+        let site = parsed.site()?;
+        let user = site.login.and_then(|login| login.split(':').next()).unwrap_or_default();
+        let at = if user.is_empty() { "" } else { "@" };
+        let (scheme, place) = (&parsed.scheme, site.file);
+        let shown = format!("{scheme}://{user}{at}{place}{}", without_secrets(settings));
+        // One that is silent may be followed by one that answers.
+        let hosts = u32::try_from(site.hosts.split(',').count()).unwrap_or(u32::MAX);
+        let timeout = parsed.duration("timeout")?.map(|timeout| timeout.saturating_mul(hosts));
+        // Several hosts share one password, which stands before the first of them.
         let url = match password {
-            Some(password) => with_password(&url, password),
-            None => url,
+            Some(password) if !site.login.is_some_and(|login| login.contains(':')) => {
+                format!("{scheme}://{user}:{}@{place}{settings}", encoded(password))
+            }
+            _ => url,
         };
-        Self { url, shown }
+        Ok(Self { url, shown, timeout })
     }
 
     /// The embedded store that is used where none is named, and the file it is in.
     #[cfg(feature = "sqlite")]
     pub(crate) fn embedded(path: &Path) -> Self {
-        Self { url: "sqlite:".to_owned(), shown: format!("sqlite:{}", path.display()) }
+        let shown = format!("sqlite:{}", path.display());
+        Self { url: "sqlite:".to_owned(), shown, timeout: None }
     }
 
     /// The whole URL, to open the store with. Never print it.
     pub(crate) fn reveal(&self) -> &str {
         &self.url
+    }
+
+    /// How long all its hosts together may take for an answer, if the URL says so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     /// The URL without secrets.
@@ -45,6 +73,14 @@ impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({})", self.shown)
     }
+}
+
+/// Each command is a process of its own: it would be told that the name is free, whoever else is at work.
+fn of_one_process() -> Error {
+    let message = "locks in `memory:` exclude only tasks of one process, and each command is a process of its own";
+    Error::new(ErrorKind::InvalidInput, message).hint(
+        "name a file, such as `sqlite:/var/lib/locks.db`, or a server, such as `redis://host`",
+    )
 }
 
 /// A relative file path made absolute: the child may run in another folder and still means the same store.
@@ -60,60 +96,18 @@ fn absolute(url: &str) -> String {
     }
 }
 
-/// What stands between `//` and the settings, split into one piece for each host.
-///
-/// A comma only separates hosts if all pieces agree on having credentials; otherwise it may be part of a password, and
-/// showing too little is better than showing that.
-fn hosts(rest: &str) -> Vec<&str> {
-    let pieces: Vec<&str> = rest.split(',').collect();
-    let with = pieces.iter().filter(|piece| piece.contains('@')).count();
-    if with == 0 || with == pieces.len() { pieces } else { vec![rest] }
-}
-
-fn parts(url: &str) -> Option<(&str, &str, &str)> {
-    let (scheme, rest) = url.split_once("://")?;
-    let (rest, settings) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
-    Some((scheme, rest, settings))
-}
-
-fn redacted(url: &str) -> String {
-    let Some((scheme, rest, settings)) = parts(url) else { return without_settings(url) };
-    let hosts = hosts(rest).into_iter().map(|piece| match piece.rsplit_once('@') {
-        None => piece.to_owned(),
-        Some((credentials, host)) => match credentials.split(':').next() {
-            Some(user) if !user.is_empty() => format!("{user}@{host}"),
-            _ => host.to_owned(),
-        },
-    });
-    without_settings(&format!("{scheme}://{}{settings}", hosts.collect::<Vec<_>>().join(",")))
-}
-
-fn without_settings(url: &str) -> String {
-    let Some((place, settings)) = url.split_once('?') else { return url.to_owned() };
+/// Settings with their question mark, without those whose values are secret.
+fn without_secrets(settings: &str) -> String {
     let kept: Vec<&str> = settings
+        .trim_start_matches('?')
         .split('&')
         .filter(|setting| {
-            let key = setting.split('=').next().unwrap_or_default().to_ascii_lowercase();
-            !SECRET_SETTINGS.iter().any(|secret| key.ends_with(secret))
+            let key = StoreUrl::decoded(setting.split('=').next().unwrap_or_default());
+            let key = key.to_ascii_lowercase();
+            !key.is_empty() && !SECRET_SETTINGS.iter().any(|secret| key.ends_with(secret))
         })
         .collect();
-    if kept.is_empty() { place.to_owned() } else { format!("{place}?{}", kept.join("&")) }
-}
-
-/// Several hosts share one password, which stands before the first of them.
-fn with_password(url: &str, password: &str) -> String {
-    // A store without hosts, such as a file, has nobody to show a password to.
-    let Some((scheme, rest, settings)) = parts(url).filter(|(scheme, ..)| *scheme != "sqlite")
-    else {
-        return url.to_owned();
-    };
-    let password = encoded(password);
-    let place = match rest.rsplit_once('@').filter(|(login, _)| !login.starts_with('/')) {
-        None => format!(":{password}@{rest}"),
-        Some((user, place)) if !user.contains(':') => format!("{user}:{password}@{place}"),
-        Some(_) => rest.to_owned(),
-    };
-    format!("{scheme}://{place}{settings}")
+    if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) }
 }
 
 fn encoded(password: &str) -> String {
@@ -137,9 +131,11 @@ mod tests {
         let table = [
             ("redis://user:hunter2@host:6379/0", "redis://user@host:6379/0"),
             ("redis://:hunter2@host", "redis://host"),
-            ("redis://u:hunter2/@x@host", "redis://u@host"),
             ("redis://u:hunter2,hunter2@host", "redis://u@host"),
-            ("redlock://a:hunter2@h1,b:hunter2@h2", "redlock://a@h1,b@h2"),
+            ("REDIS://u:hunter2@host", "redis://u@host"),
+            ("redis+unix://u:hunter2@/run/x.sock", "redis+unix://u@/run/x.sock"),
+            ("redis+unix:/run/x.sock?db=2", "redis+unix:///run/x.sock?db=2"),
+            ("redis:?prefix=a", "redis://?prefix=a"),
             ("postgres://h/db?password=hunter2&tls=on", "postgres://h/db?tls=on"),
             (
                 "postgres://h/db?listen=postgres%3A%2F%2Fu%3Ahunter2%40h&lanes=2",
@@ -153,10 +149,26 @@ mod tests {
             ),
         ];
         for (url, shown) in table {
-            let address = Address::new(url, None);
+            let address = Address::new(url, None).expect(url);
             assert_eq!(address.shown(), shown);
             assert_eq!(address.reveal(), url);
             assert!(!format!("{address:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn what_may_hide_a_password_is_refused_and_not_repeated() {
+        for url in [
+            "redis:u:hunter2@127.0.0.1:1",
+            "redis://u:hunter2/@x@host",
+            "redlock://a:hunter2@h1,b:hunter2@h2",
+            "postgres://u:p@hunter2@host/db",
+            "redis://u:hunter2",
+            "redis://u:p?hunter2=x@host",
+        ] {
+            let error = Address::new(url, None).expect_err(url);
+            assert_eq!(error.kind(), leaseward::ErrorKind::InvalidInput, "{url}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
         }
     }
 
@@ -167,13 +179,15 @@ mod tests {
             ("redis://me@host/1?x=y", "redis://me:p%40ss@host/1?x=y"),
             ("redlock://h1,h2", "redlock://:p%40ss@h1,h2"),
             ("redis+sentinel://me@h1,h2/main", "redis+sentinel://me:p%40ss@h1,h2/main"),
-            ("redis+unix:///run/a@b.sock?db=1", "redis+unix://:p%40ss@/run/a@b.sock?db=1"),
+            ("redis+unix:///run/a.sock?db=1", "redis+unix://:p%40ss@/run/a.sock?db=1"),
+            ("redis+unix:/run/a.sock", "redis+unix://:p%40ss@/run/a.sock"),
+            ("redis:", "redis://:p%40ss@"),
             ("redis://me:own@host", "redis://me:own@host"),
             ("sqlite:/x.db", "sqlite:/x.db"),
             ("sqlite:///x.db", "sqlite:///x.db"),
         ];
         for (url, whole) in table {
-            let address = Address::new(url, Some("p@ss"));
+            let address = Address::new(url, Some("p@ss")).expect(url);
             assert_eq!(address.reveal(), whole);
             assert!(!address.shown().contains("ss"), "{}", address.shown());
         }
@@ -182,7 +196,7 @@ mod tests {
     #[test]
     fn a_relative_file_means_the_same_for_a_child_elsewhere() {
         let here = std::env::current_dir().expect("a folder");
-        let address = Address::new("sqlite:x.db?durability=full", None);
+        let address = Address::new("sqlite:x.db?durability=full", None).expect("a URL");
         assert_eq!(address.shown(), format!("sqlite:{}/x.db?durability=full", here.display()));
     }
 }

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 #[cfg(feature = "postgres")]
 use crate::commands::migrate;
 use crate::commands::{
-    acquire, break_lease, completions, demo, doctor, elect, events, ls, man, queue, release, renew,
-    run, show,
+    acquire, break_lease, completions, demo, doctor, elect, events, health, ls, man, queue,
+    release, renew, run, show,
 };
 
 /// Run commands under a lock that is a lease: owned by a token, timed by a TTL, renewed while the work runs, guarded by
@@ -78,6 +78,7 @@ pub(crate) enum Command {
     Break(break_lease::BreakArgs),
     Queue(queue::QueueArgs),
     Doctor(doctor::DoctorArgs),
+    Health(health::HealthArgs),
     #[cfg(feature = "postgres")]
     Migrate(migrate::MigrateArgs),
     Demo(demo::DemoArgs),

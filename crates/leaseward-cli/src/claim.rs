@@ -10,13 +10,13 @@ use crate::{failure::Failure, session::Session, units};
 /// Options about the lease.
 #[derive(Args, Debug)]
 pub(crate) struct ClaimArgs {
-    /// How long the lease lasts without renewal, 100ms to 24h [default: 30s, or `ttl` of the configuration]
+    /// How long the lease lasts without renewal, 100ms to 24h [default: `LEASEWARD_TTL`, `ttl` of the configuration, 30s]
     ///
     /// It is renewed at a third of this while the work runs. It is also how long a crashed machine blocks the name.
     #[arg(long, value_name = "DURATION", value_parser = units::ttl, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 
-    /// Give up after this long and exit with 75
+    /// Give up after this long and exit with 75 [default: `LEASEWARD_WAIT`, without limit]
     #[arg(
         long,
         value_name = "DURATION",
@@ -81,7 +81,7 @@ impl ClaimArgs {
         let patience = match (self.no_wait, self.wait) {
             (true, _) => Patience::None,
             (false, Some(limit)) => Patience::AtMost(limit),
-            (false, None) => Patience::Forever,
+            (false, None) => session.settings.wait.map_or(Patience::Forever, Patience::AtMost),
         };
         let ttl = self.ttl.unwrap_or(session.settings.ttl);
         Ok(Claim { names, kind, ttl, patience, min_hold: None })

@@ -12,13 +12,42 @@ use std::{
 use leaseward::{AuditLog, TTL_DEFAULT};
 use serde::Deserialize;
 
-use crate::{address::Address, args::Global, failure::Failure, units};
+use crate::{address::Address, args::Global, failure::Failure, printer::Printer, units};
 
 /// The file that makes settings machine-wide.
 const MACHINE_WIDE: &str = "/etc/leaseward.toml";
 
 /// A password for the store, so that none stands in its URL.
 pub(crate) const PASSWORD_VARIABLE: &str = "LEASEWARD_STORE_PASSWORD";
+/// What the options of the same name are where they are not given.
+const TTL_VARIABLE: &str = "LEASEWARD_TTL";
+const WAIT_VARIABLE: &str = "LEASEWARD_WAIT";
+const GRACE_VARIABLE: &str = "LEASEWARD_GRACE";
+
+/// What all variables of the tool begin with.
+const PREFIX: &str = "LEASEWARD_";
+
+/// Those it reads.
+const SETTINGS: [&str; 7] = [
+    "LEASEWARD_STORE",
+    "LEASEWARD_CONFIG",
+    PASSWORD_VARIABLE,
+    AUDIT_VARIABLE,
+    TTL_VARIABLE,
+    WAIT_VARIABLE,
+    GRACE_VARIABLE,
+];
+
+/// Those it sets for commands, which may run the tool again.
+const FOR_COMMANDS: [&str; 6] = [
+    "LEASEWARD_NAME",
+    "LEASEWARD_FENCE",
+    "LEASEWARD_FENCES",
+    "LEASEWARD_JOB_ID",
+    "LEASEWARD_ATTEMPT",
+    "LEASEWARD_QUEUE",
+];
+
 /// Where it is written down what becomes of leases and jobs.
 const AUDIT_VARIABLE: &str = "LEASEWARD_AUDIT";
 
@@ -27,6 +56,10 @@ const AUDIT_VARIABLE: &str = "LEASEWARD_AUDIT";
 pub(crate) struct Settings {
     pub(crate) store: Address,
     pub(crate) ttl: Duration,
+    /// How long to wait where neither `--wait` nor `--no-wait` is given; `None` for without limit.
+    pub(crate) wait: Option<Duration>,
+    /// The grace where `--grace` is not given; `None` for a share of the TTL.
+    pub(crate) grace: Option<Duration>,
     audit: Option<PathBuf>,
 }
 
@@ -51,16 +84,16 @@ impl Settings {
             Some(password) => Some(password),
             None => file.store_password_file.as_deref().map(read_password).transpose()?,
         };
-        let store = match global.store.clone().filter(|url| !url.is_empty()).or(file.store) {
-            Some(url) => Address::new(&url, password.as_deref()),
+        let store = match global.store.as_deref().or(file.store.as_deref()) {
+            Some(url) => named_store(url, password.as_deref())?,
             None => default_store()?,
         };
-        let ttl = match file.ttl {
-            Some(text) => units::ttl(&text).map_err(|error| split(&format!("`ttl`: {error}")))?,
-            None => TTL_DEFAULT,
-        };
+        let in_file = file.ttl.map(|text| read("ttl", &text, units::ttl)).transpose()?;
+        let ttl = variable(TTL_VARIABLE, units::ttl)?.or(in_file).unwrap_or(TTL_DEFAULT);
+        let wait = variable(WAIT_VARIABLE, units::duration)?;
+        let grace = variable(GRACE_VARIABLE, units::duration)?;
         let audit = set(AUDIT_VARIABLE).map(PathBuf::from).or(file.audit);
-        Ok(Self { store, ttl, audit })
+        Ok(Self { store, ttl, wait, grace, audit })
     }
 
     /// Opens the audit file, if there is to be one.
@@ -73,6 +106,46 @@ impl Settings {
         })?;
         Ok(Some(log))
     }
+}
+
+/// Variables that begin as the tool's own do and mean nothing to it, such as a misspelt one.
+fn unknown_variables() -> Vec<String> {
+    let is_known = |name: &str| SETTINGS.contains(&name) || FOR_COMMANDS.contains(&name);
+    let mut unknown: Vec<String> = env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| name.starts_with(PREFIX) && !is_known(name))
+        .collect();
+    unknown.sort_unstable();
+    unknown
+}
+
+/// What to say about those.
+pub(crate) fn warn_of_unknown_variables(printer: Printer) {
+    let unknown = unknown_variables();
+    if !unknown.is_empty() {
+        printer.warning(&format!("`{}` means nothing to the tool", unknown.join("`, `")));
+        printer.hint(&format!("it reads {}", SETTINGS.join(", ")));
+    }
+}
+
+/// A length of time from the environment. An empty one is no answer: a script forgot to set it.
+fn variable(
+    name: &str,
+    parse: impl Fn(&str) -> Result<Duration, String>,
+) -> Result<Option<Duration>, Failure> {
+    match env::var(name) {
+        Ok(text) => read(name, &text, parse).map(Some),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(error) => Err(Failure::usage(format!("`{name}`: {error}"))),
+    }
+}
+
+fn read(
+    key: &str,
+    text: &str,
+    parse: impl Fn(&str) -> Result<Duration, String>,
+) -> Result<Duration, Failure> {
+    parse(text).map_err(|error| split(&format!("`{key}`: {error}")))
 }
 
 /// A variable, if it is set to something.
@@ -135,6 +208,17 @@ fn read_password(path: &Path) -> Result<String, Failure> {
             .hint("it is named by `store_password_file` in the configuration")
     })?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// The store that was named. A name that is empty is a variable that was not set: taken for the default, locks would be
+/// kept on each machine apart.
+fn named_store(url: &str, password: Option<&str>) -> Result<Address, Failure> {
+    if url.trim().is_empty() {
+        return Err(Failure::usage("the store's URL is empty").hint(
+            "is a variable in `--store \"$URL\"` not set? unset LEASEWARD_STORE and leave `--store` out for this user's own file",
+        ));
+    }
+    Ok(Address::new(url, password)?)
 }
 
 /// The embedded store of this user, under the state folder.

@@ -151,7 +151,7 @@ fn refused(claim: &Claim, busy: &Busy) -> Failure {
 fn shown(holder: &Holder) -> String {
     match holder.remaining {
         Some(left) => format!("{} for another {}", holder.who, units::shown(left)),
-        None => format!("{}, no expiry", holder.who),
+        None => format!("{}, no known expiry", holder.who),
     }
 }
 

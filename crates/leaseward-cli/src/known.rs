@@ -20,7 +20,8 @@ pub(crate) fn ttl(held: &HeldView) -> Option<Duration> {
 
 /// How long it has been held.
 pub(crate) fn held_for(held: &HeldView) -> Option<Duration> {
-    fence(held).map(|_| held.held)
+    let is_told = !held.held.is_zero() || !held.ttl.is_zero();
+    fence(held).filter(|_| is_told).map(|_| held.held)
 }
 
 /// Since when it is held and under which fence, behind its holder in a sentence.

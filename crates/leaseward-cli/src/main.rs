@@ -19,7 +19,7 @@ mod session;
 mod units;
 mod waiting;
 
-use std::process::ExitCode;
+use std::{io, os::unix::net::UnixStream, process::ExitCode};
 
 use clap::Parser;
 
@@ -27,8 +27,8 @@ use crate::{
     address::Address,
     args::{Cli, Command},
     commands::{
-        acquire, break_lease, completions, demo, doctor, elect, events, ls, man, release, renew,
-        run, show,
+        acquire, break_lease, completions, demo, doctor, elect, events, health, ls, man, release,
+        renew, run, show,
     },
     config::Settings,
     exit::Exit,
@@ -91,24 +91,34 @@ fn with_a_store(
         _ => None,
     };
     // One thread is enough, and starts fastest.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    let runtime = room_for_files()
+        .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
         .map_err(|error| Failure::system("cannot start the runtime", &error))?;
     let done = runtime.block_on(async {
         let settings = Settings::load(&global)?;
+        config::warn_of_unknown_variables(printer);
         // Opening the store would make the tables already, and say nothing.
         #[cfg(feature = "postgres")]
         if let Command::Migrate(_) = command {
             return commands::migrate::run(&settings, printer).await;
         }
-        // Jobs are not locks: they have connections of their own.
         let command = match command {
+            // Bounded from the beginning.
+            Command::Health(args) => return health::run(&args, &settings, printer).await,
+            // Jobs are not locks: they have connections of their own.
             Command::Queue(args) => return commands::queue::run(args, settings, printer).await,
             other => other,
         };
         let store = settings.store.clone();
-        let mut session = match Session::open(settings, is_audited(&command), printer).await {
+        let opened = match command {
+            Command::Doctor(_) => doctor::open(settings, printer).await,
+            _ => {
+                // Before the store: what cannot be written down is not done.
+                let audit = if is_audited(&command) { settings.audit()? } else { None };
+                Session::open(settings, audit, printer).await
+            }
+        };
+        let mut session = match opened {
             Ok(session) => session,
             Err(failure) => return Err(not_opened(&command, &store, failure, printer)),
         };
@@ -135,6 +145,14 @@ fn is_audited(command: &Command) -> bool {
     )
 }
 
+/// Files that a runtime and its signals need: where they cannot be had, tokio panics.
+const FILES: usize = 8;
+
+/// Fails where fewer may be opened.
+fn room_for_files() -> io::Result<()> {
+    (0..FILES / 2).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>().map(drop)
+}
+
 /// A store that cannot be opened ends every command; to one of them that is a finding.
 fn not_opened(command: &Command, store: &Address, failure: Failure, printer: Printer) -> Failure {
     match command {
@@ -156,7 +174,9 @@ async fn dispatch(command: Command, session: &mut Session) -> Result<Exit, Failu
         Command::Break(args) => break_lease::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Demo(args) => demo::run(args, session).await,
-        Command::Queue(_) => unreachable!("BUG: done before a store of locks is opened"),
+        Command::Queue(_) | Command::Health(_) => {
+            unreachable!("BUG: done before a store of locks is opened")
+        }
         #[cfg(feature = "postgres")]
         Command::Migrate(_) => unreachable!("BUG: done before a store is opened"),
         Command::Completions(args) => completions::run(&args, session.printer),

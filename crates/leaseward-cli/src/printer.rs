@@ -135,10 +135,14 @@ impl Printer {
     fn columns(self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        if self.out_terminal {
-            table.set_content_arrangement(ContentArrangement::Dynamic);
-        } else {
-            table.set_content_arrangement(ContentArrangement::Disabled).force_no_tty();
+        // A terminal that says it has no columns, as those of `script` and `docker exec -t` do, does not know.
+        let has_width = self.out_terminal && table.width().is_some_and(|width| width > 0);
+        table.set_content_arrangement(match has_width {
+            true => ContentArrangement::Dynamic,
+            false => ContentArrangement::Disabled,
+        });
+        if !self.out_terminal {
+            table.force_no_tty();
         }
         if !self.colour {
             // Without colour it is still a terminal, with a width.

@@ -1,6 +1,6 @@
 //! One invocation of the tool: its settings, its connection, its streams, its signals.
 
-use leaseward::Locks;
+use leaseward::{AuditLog, Locks};
 
 use crate::{child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer};
 
@@ -14,14 +14,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the store that the settings name, and before it the audit file, if there is to be one: what cannot be written
-    /// down is not done.
+    /// Opens the store that the settings name. What becomes of its leases is written to the audit log, if there is one.
     pub(crate) async fn open(
         settings: Settings,
-        is_audited: bool,
+        audit: Option<AuditLog>,
         printer: Printer,
     ) -> Result<Self, Failure> {
-        let audit = if is_audited { settings.audit()? } else { None };
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let locks = tokio::select! {

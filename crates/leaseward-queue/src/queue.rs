@@ -240,20 +240,22 @@ impl Inner {
     }
 }
 
-/// Makes or renews the tables that a URL names, as a user who may; for those whose programs may not.
+/// Makes or renews the tables that a URL names, as a user who may; for those whose programs may not. Answers whether there
+/// was something to do.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for a URL that names no queue; else what the database says.
+/// [`ErrorKind::InvalidInput`] for a URL that names no queue, [`ErrorKind::Refused`] for tables of a newer version; else what
+/// the database says.
 ///
 /// # Cancel safety
 /// Cancel safe: either all of it is made or nothing.
-pub async fn migrate(url: &str) -> Result<(), Error> {
+pub async fn migrate(url: &str) -> Result<bool, Error> {
     backend::migrate(url, None).await
 }
 
 /// Makes the tables as an earlier version had them: for tests of what comes after it.
 #[doc(hidden)]
-pub async fn migrate_to(url: &str, version: usize) -> Result<(), Error> {
+pub async fn migrate_to(url: &str, version: usize) -> Result<bool, Error> {
     backend::migrate(url, Some(version)).await
 }
 

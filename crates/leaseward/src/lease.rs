@@ -147,7 +147,8 @@ impl fmt::Display for LostReason {
 pub struct Holder {
     /// The readable part of the holder's token: `host:pid`.
     pub who: Arc<str>,
-    /// How long its lease lasts yet if it is not renewed; `None` if it has no expiry.
+    /// How long its lease lasts yet if it is not renewed; `None` if no expiry is known: it has none, or ends with a
+    /// session that its holder keeps alive.
     #[serde(rename = "remaining_ms", serialize_with = "as_ms")]
     pub remaining: Option<Duration>,
     /// How it holds the name.
@@ -166,7 +167,7 @@ impl fmt::Display for Holder {
         write!(f, "{}", self.who)?;
         match self.remaining {
             Some(left) => write!(f, " for another {:.1}s", left.as_secs_f64()),
-            None => f.write_str(", no expiry"),
+            None => f.write_str(", no known expiry"),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct ElectArgs {
-    /// How long leadership lasts without renewal [default: 30s, or `ttl` of the configuration]
+    /// How long leadership lasts without renewal [default: `LEASEWARD_TTL`, `ttl` of the configuration, 30s]
     #[arg(long, value_name = "DURATION", value_parser = units::ttl, allow_hyphen_values = true)]
     ttl: Option<Duration>,
 
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: ElectArgs, session: &mut Session) -> Result<Exit, 
     let mut job = Job {
         command: args.command,
         environment: Vec::new(),
-        grace: grace(args.grace, claim.ttl)?,
+        grace: grace(args.grace.or(session.settings.grace), claim.ttl)?,
         ttl: claim.ttl,
     };
     loop {

@@ -16,7 +16,7 @@ const LIMIT: usize = 100_000;
 ///
 /// With `--json` one array of objects with `name`, `mode`, `holder`, `fence`, `ttl_ms`, `remaining_ms`, `held_ms` and
 /// `waiters`; a name with several holders has one object for each. What is not known, as of locks of other libraries, is
-/// `null`; so is `remaining_ms` of a lock without expiry.
+/// `null`; so is `remaining_ms` of a lock of which no expiry is known: it has none, or ends with its holder's session.
 #[derive(Args, Debug)]
 #[command(visible_alias = "list", after_long_help = AFTER)]
 pub(crate) struct LsArgs {
@@ -94,7 +94,7 @@ pub(crate) fn mode_shown(held: &HeldView) -> String {
 
 /// How long a lease lasts yet, for people.
 pub(crate) fn remaining_shown(held: &HeldView) -> String {
-    let left = held.remaining.map_or_else(|| "no expiry".to_owned(), units::shown);
+    let left = held.remaining.map_or_else(|| "not known".to_owned(), units::shown);
     if held.ending { format!("{left}, ending") } else { left }
 }
 

@@ -5,7 +5,7 @@ use leaseward::stores::postgres::{self, Migrated};
 
 use crate::{config::Settings, exit::Exit, failure::Failure, printer::Printer};
 
-/// Make the tables that a PostgreSQL store needs
+/// Make the tables that locks and jobs need in PostgreSQL
 ///
 /// Programs make them by themselves the first time, if their user may. Where it may not, run this once as a user who may,
 /// and grant the programs' user the rights that the manual lists. Brings older ones up to date; does nothing if all is
@@ -21,14 +21,19 @@ Examples:
 
 /// Carries it out.
 pub(crate) async fn run(settings: &Settings, printer: Printer) -> Result<Exit, Failure> {
-    match postgres::migrate(settings.store.reveal()).await? {
-        Migrated::Made => {
-            printer.line(&format!("made the tables in {}", settings.store.shown()))?
+    let (url, shown) = (settings.store.reveal(), settings.store.shown());
+    let for_locks = postgres::migrate(url).await?;
+    // Jobs are rows: there are none beside advisory locks.
+    let is_for_jobs = !shown.split(':').next().is_some_and(|scheme| scheme.contains('+'));
+    let for_jobs = is_for_jobs && leaseward_queue::migrate(url).await?;
+    match (for_locks, for_jobs) {
+        (Migrated::Made, _) => printer.line(&format!("made the tables in {shown}"))?,
+        (Migrated::Upgraded, _) => {
+            printer.line(&format!("brought the tables in {shown} up to date"))?
         }
-        Migrated::Upgraded => {
-            printer.line(&format!("brought the tables in {} up to date", settings.store.shown()))?
-        }
-        Migrated::NothingToDo => printer.line("nothing to do")?,
+        (Migrated::NothingToDo, true) => printer
+            .line(&format!("made the tables for jobs in {shown}, or brought them up to date"))?,
+        (Migrated::NothingToDo, false) => printer.line("nothing to do")?,
     }
     Ok(Exit::Done)
 }

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod events;
+pub(crate) mod health;
 pub(crate) mod ls;
 pub(crate) mod man;
 #[cfg(feature = "postgres")]

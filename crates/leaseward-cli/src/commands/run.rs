@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_hyphen_values = true)]
     min_hold: Option<Duration>,
 
-    /// Time between SIGTERM and the end of the lease [default: a quarter of the TTL, at most 10s]
+    /// Time between SIGTERM and the end of the lease [default: `LEASEWARD_GRACE`, a quarter of the TTL, at most 10s]
     #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_hyphen_values = true)]
     grace: Option<Duration>,
 
@@ -93,7 +93,7 @@ Exit codes:
 pub(crate) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Failure> {
     let mut claim = args.claim.claim(&args.names, session)?;
     claim.min_hold = args.min_hold;
-    let grace = grace(args.grace, claim.ttl)?;
+    let grace = grace(args.grace.or(session.settings.grace), claim.ttl)?;
     let held = hold::obtain(&claim, session).await;
     let held = held.map_err(|failure| with_busy_code(failure, args.busy_code))?;
     let environment = environment(&held, session);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Place, Ran};
+use crate::support::{Place, Ran, forget_settings};
 
 #[test]
 fn nothing_bad_gets_through() {
@@ -62,6 +62,13 @@ fn a_store_that_cannot_be_used_is_named() {
         ("nothing", "begins with its scheme"),
         ("sqlite:/", "names no file"),
         ("sqlite:x.db?durabilty=full", "`durabilty`"),
+        ("", "is empty"),
+        (" ", "is empty"),
+        ("redis://[::1", "neither a name nor an address"),
+        ("redis://%00", "neither a name nor an address"),
+        ("redis://a b", "neither a name nor an address"),
+        ("postgres://%zz", "neither a name nor an address"),
+        ("etcd:localhost", "no `//`"),
     ];
     for (url, says) in table {
         let place = Place::new();
@@ -69,6 +76,48 @@ fn a_store_that_cannot_be_used_is_named() {
         assert_eq!(ran.code, 2, "{url}: {}", ran.err);
         assert!(ran.err.contains(says) && ran.err.contains("hint: "), "{url}: {}", ran.err);
         assert!(!place.path("never").exists());
+    }
+}
+
+/// Each command is a process of its own: two would both be told that they hold the name.
+#[test]
+fn a_store_of_a_single_process_is_refused() {
+    for command in [
+        &["run", "x", "--", "touch", "never"][..],
+        &["elect", "x", "--", "touch", "never"],
+        &["acquire", "x"],
+        &["ls"],
+        &["show", "x"],
+        &["break", "x", "--yes"],
+        &["doctor"],
+        &["health"],
+        &["demo"],
+        &["queue", "work", "--", "touch", "never"],
+    ] {
+        for store in ["memory:", "MEMORY:name"] {
+            let place = Place::new();
+            let ran = place.run(["--store", store].iter().chain(command));
+            assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{command:?}: {}", ran.err);
+            assert!(ran.err.contains("only tasks of one process"), "{command:?}: {}", ran.err);
+            assert!(ran.err.contains("hint: ") && !place.path("never").exists(), "{}", ran.err);
+        }
+    }
+    let ran = Place::new().run(["--store", "nothing", "ls"]);
+    assert!(ran.err.contains("`sqlite:") && !ran.err.contains("memory"), "{}", ran.err);
+}
+
+#[test]
+fn too_few_files_are_an_error_and_no_panic() {
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    for files in 5..20 {
+        let place = Place::new();
+        let line = format!("ulimit -n {files}; exec {tool} ls");
+        let mut shell = std::process::Command::new("sh");
+        forget_settings(&mut shell);
+        shell.args(["-c", &line]).env("HOME", place.path(""));
+        let ran = Ran::from(shell.output().expect("starts"));
+        assert!([0, 1, 2, 69].contains(&ran.code), "{files}: {} {}", ran.code, ran.err);
+        assert!(ran.code == 0 || ran.err.starts_with("error: "), "{files}: {}", ran.err);
     }
 }
 

@@ -18,9 +18,3 @@ fn one_scene_on_a_store_of_ones_own_leaves_nothing_behind() {
     assert!(ran.out.contains("the late write was refused"), "{}", ran.out);
     assert_eq!(place.run(["ls", "--json"]).out, "[]\n");
 }
-
-#[test]
-fn a_store_of_a_single_process_is_refused() {
-    let ran = Place::new().run(["demo", "--store", "memory:"]);
-    assert_eq!(ran.code, 2, "{}", ran.err);
-}

@@ -1,6 +1,6 @@
 //! `doctor`: what it finds, what a script decides by, what it does not touch.
 
-use std::fs;
+use std::{fs, net::TcpListener};
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -99,13 +99,25 @@ fn it_touches_no_lock() {
     assert_eq!(held.end().code, 0);
 }
 
+/// It takes connections, and never says anything: as a server does that was stopped.
 #[test]
-fn memory_is_checked_too() {
-    let ran = Place::new().run(["doctor", "--store", "memory:", "--json"]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    let found = object(&ran);
-    assert_eq!((&found["answers"], &found["dangers"]), (&json!(true), &json!(0)));
-    assert_eq!(found["guarantee"]["reach"], "process");
+fn a_store_that_stands_still_is_not_waited_for_longer_than_its_url_says() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound");
+    for url in [
+        format!("postgres://u:p@{address}/d?timeout=500ms"),
+        format!("postgres+advisory://u:p@{address}/d?timeout=500ms"),
+        format!("redis+cluster://{address}?timeout=500ms"),
+        format!("etcd://{address}?timeout=500ms"),
+        format!("zookeeper://{address}?timeout=500ms"),
+    ] {
+        let ran = Place::new().run(["doctor", "--store", &url, "--json"]);
+        assert_eq!(ran.code, 69, "{url}: {}", ran.err);
+        // Before the ten seconds are over that PostgreSQL may take to let a client in.
+        let message = &object(&ran)["error"]["message"];
+        let is_cut = message.as_str().is_some_and(|text| text.ends_with("not answer within 1.5s"));
+        assert!(is_cut || !url.starts_with("postgres:"), "{url}: {message}");
+    }
 }
 
 #[test]

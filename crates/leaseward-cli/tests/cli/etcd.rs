@@ -28,6 +28,29 @@ fn run_ls_show_and_break_work_as_on_every_store() {
     assert_eq!(on(url, &["run", "--no-wait", "kept", "--", "true"]).code, 0);
 }
 
+/// Both say the same, and the whole store is listed where names have no prefix.
+#[test]
+fn a_lock_of_etcdctl_has_no_known_expiry() {
+    let server = Etcd::start();
+    let url = &format!("{}?prefix=", server.url());
+    let mut theirs = server.spawn_cli(&["lock", "deploy"]);
+    let listed = || on(url, &["ls", "--json"]).out;
+    until("etcdctl has it", || listed().contains("another program"));
+    let listed = listed();
+    for unknown in ["\"ttl_ms\":null", "\"remaining_ms\":null", "\"held_ms\":null"] {
+        assert!(listed.contains(unknown), "{listed}");
+    }
+    let ran = on(url, &["run", "--no-wait", "deploy", "--", "true"]);
+    assert_eq!(ran.code, 75, "{}", ran.err);
+    assert!(
+        ran.err.contains("another program") && ran.err.contains("no known expiry"),
+        "{}",
+        ran.err
+    );
+    theirs.kill().expect("it was alive");
+    theirs.wait().expect("it ends");
+}
+
 /// Each command is a process of its own, and takes the lease over from the one before.
 #[test]
 fn a_handle_goes_from_process_to_process() {

@@ -13,6 +13,7 @@ mod elect;
 mod etcd;
 mod events;
 mod handles;
+mod health;
 mod kill;
 mod postgres;
 mod queue;

@@ -23,12 +23,59 @@ fn migrate_makes_the_tables_once() {
     let newest = server.sql("SELECT version FROM leaseward.meta");
     let ran = on(&server.url(), &["migrate"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "nothing to do\n"), "{}", ran.err);
+    server.sql("DROP SCHEMA leaseward_queue CASCADE");
+    let ran = on(&server.url(), &["migrate"]);
+    assert!(ran.out.starts_with("made the tables for jobs in postgres://app@"), "{}", ran.out);
     server.sql("UPDATE leaseward.meta SET version = 1");
     let ran = on(&server.url(), &["migrate"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
     assert!(ran.out.starts_with("brought the tables in postgres://app@127.0.0.1"), "{}", ran.out);
     assert_eq!(server.sql("SELECT version FROM leaseward.meta"), newest);
+    let advisory = server.url().replacen("postgres:", "postgres+advisory:", 1);
+    for expected in ["made the tables in postgres+advisory://app@", "nothing to do"] {
+        let ran = on(&format!("{advisory}?schema=other"), &["migrate"]);
+        assert!(ran.code == 0 && ran.out.starts_with(expected), "{}{}", ran.out, ran.err);
+    }
     assert_eq!(on("sqlite:x.db", &["migrate"]).code, 2);
+}
+
+/// What docs/stores/postgres.md says, and no more.
+#[test]
+fn a_user_who_may_not_make_tables_has_locks_and_jobs_after_a_migration() {
+    let server = server();
+    let poor = server.user("poor");
+    for command in [&["ls"][..], &["queue", "add", "1"]] {
+        let ran = on(&poor, command);
+        assert_eq!(ran.code, 69, "{}", ran.err);
+        assert!(ran.err.contains("leaseward migrate"), "{}", ran.err);
+    }
+    assert_eq!(on(&server.url(), &["migrate"]).code, 0);
+    server.sql(
+        "GRANT USAGE ON SCHEMA leaseward, leaseward_queue TO poor;
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leaseward, leaseward_queue TO poor;
+         GRANT USAGE ON ALL SEQUENCES IN SCHEMA leaseward_queue TO poor",
+    );
+    for command in [
+        &["run", "x", "--", "true"][..],
+        &["queue", "add", "1", "2", "--key", "k"],
+        &["queue", "add", "3", "--unique", "u", "--in", "1h"],
+        &["queue", "ls"],
+        &["queue", "pause"],
+        &["queue", "resume"],
+        &["queue", "work", "--until-empty", "--max-attempts", "1", "--", "false"],
+        &["queue", "retry", "--all", "--queue", "default"],
+        &["queue", "work", "--until-empty", "--", "true"],
+        &["queue", "cancel", "--all", "--queue", "default"],
+        &["queue", "stats"],
+        &["migrate"],
+    ] {
+        let ran = on(&poor, command);
+        assert_eq!(ran.code, 0, "{command:?}: {}{}", ran.out, ran.err);
+    }
+    // Of a newer version nothing is taken back.
+    server.sql("UPDATE leaseward_queue.meta SET version = 99");
+    let ran = on(&server.url(), &["migrate"]);
+    assert!(ran.code == 69 && ran.err.contains("newer version"), "{}", ran.err);
 }
 
 #[test]

@@ -135,7 +135,11 @@ fn what_is_not_known_of_a_lock_is_not_zero() {
     assert!(!on(&url, &["events"]).out.contains("fence 0"));
 
     let busy = on(&url, &["run", "deploy", "--no-wait", "--", "true"]);
-    assert!(busy.err.contains("held by a client of another library, no expiry\n"), "{}", busy.err);
+    assert!(
+        busy.err.contains("held by a client of another library, no known expiry\n"),
+        "{}",
+        busy.err
+    );
     let waited = on(&url, &["run", "deploy", "--wait", "2s", "--", "true"]);
     assert!(waited.err.contains("held by a client of another library\n"), "{}", waited.err);
     let told =

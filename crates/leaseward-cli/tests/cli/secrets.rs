@@ -31,10 +31,13 @@ fn a_url_with_a_password_is_not_repeated() {
         "zookeeper://u:hunter2",
         "postgres://u:hunter2/@127.0.0.1:1",
         "postgres://u:hunter2",
+        "postgres://u:hunter2@127.0.0.1:1/db",
     ] {
-        let ran = place.run(["--store", url, "doctor"]);
-        assert_ne!(ran.code, 0, "{url}: {}", ran.out);
-        assert_silent(&ran);
+        for command in [&["doctor"][..], &["doctor", "--json"], &["ls"]] {
+            let ran = place.run(["--store", url].iter().chain(command));
+            assert_ne!(ran.code, 0, "{url}: {}", ran.out);
+            assert_silent(&ran);
+        }
     }
     let ran = Ran::from(
         place
@@ -44,6 +47,31 @@ fn a_url_with_a_password_is_not_repeated() {
             .expect("starts"),
     );
     assert_silent(&ran);
+}
+
+/// Before a host is looked up, anything is connected to, or anything is printed.
+#[test]
+fn a_password_where_none_belongs_is_refused() {
+    let place = Place::new();
+    for url in [
+        "postgres://u:p@hunter2@127.0.0.1:1/db",
+        "postgres+advisory://u:p@hunter2@127.0.0.1:1/db",
+        "redis:u:hunter2@127.0.0.1:1",
+        "etcd:u:hunter2@127.0.0.1:1",
+        "postgres:u:hunter2@127.0.0.1:1",
+        "postgres:/u:hunter2@127.0.0.1:1",
+        "postgres:///u:hunter2@127.0.0.1:1",
+        "zookeeper:u:hunter2@127.0.0.1:1",
+        "redlock:u:hunter2@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3",
+        "redis://u:1?hunter2=x@127.0.0.1:1",
+    ] {
+        for command in [&["doctor"][..], &["run", "x", "--", "env"], &["queue", "stats"]] {
+            let ran = place.run(["--store", url].iter().chain(command));
+            assert_eq!(ran.code, 2, "{url}: {}{}", ran.out, ran.err);
+            assert!(ran.err.contains("hint: "), "{url}: {}", ran.err);
+            assert_silent(&ran);
+        }
+    }
 }
 
 #[test]

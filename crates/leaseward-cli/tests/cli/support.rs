@@ -56,16 +56,7 @@ impl Place {
     {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leaseward"));
         command.args(arguments).current_dir(self.folder.path());
-        for variable in [
-            "LEASEWARD_STORE",
-            "LEASEWARD_CONFIG",
-            "LEASEWARD_AUDIT",
-            "LEASEWARD_STORE_PASSWORD",
-            "XDG_STATE_HOME",
-            "XDG_CONFIG_HOME",
-        ] {
-            command.env_remove(variable);
-        }
+        forget_settings(&mut command);
         command.env("HOME", self.folder.path()).stdin(Stdio::null());
         command
     }
@@ -86,6 +77,15 @@ impl Place {
         let mut running = Running::start(&mut self.tool(arguments));
         running.command = running.line().parse().expect("a process number");
         running
+    }
+}
+
+/// Takes the settings of the real user out of a command's environment, and those of test runs: the tool would warn of them.
+pub(crate) fn forget_settings(command: &mut Command) {
+    let ours = std::env::vars_os().map(|(name, _)| name);
+    let ours = ours.filter(|name| name.to_string_lossy().starts_with("LEASEWARD_"));
+    for variable in ours.chain(["XDG_STATE_HOME", "XDG_CONFIG_HOME"].map(Into::into)) {
+        command.env_remove(variable);
     }
 }
 

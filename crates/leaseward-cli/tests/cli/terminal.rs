@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
-use crate::support::{Place, Ran};
+use crate::support::{Place, Ran, forget_settings};
 
 /// Runs a shell line on a terminal of its own; answers what was on the screen.
 fn on_a_terminal(place: &Place, line: &str) -> Ran {
     let mut command = Command::new("script");
+    forget_settings(&mut command);
     command
         .args(["--quiet", "--return", "--command", line, "/dev/null"])
         .current_dir(place.path(""))
@@ -50,6 +51,23 @@ fn without_colour_long_lines_are_still_wrapped() {
     let lines = ran.out.lines().filter(|line| !line.starts_with("store"));
     assert!(lines.clone().all(|line| line.chars().count() <= 60), "{}", ran.out);
     assert!(lines.clone().any(|line| line.starts_with("             ")), "{}", ran.out);
+}
+
+#[test]
+fn a_terminal_of_no_known_width_gets_whole_lines() {
+    let place = Place::new();
+    let held = place.hold(&["deploy"], "read line");
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    for line in ["ls", "show deploy", "doctor"] {
+        for colour in ["", "NO_COLOR=1 "] {
+            let ran = on_a_terminal(&place, &format!("stty cols 0; {colour}{tool} {line}"));
+            assert_eq!(ran.code, 0, "{}", ran.out);
+            let longest = ran.out.lines().map(|line| line.chars().count()).max();
+            assert!(longest.is_some_and(|longest| longest > 40), "{line}: {}", ran.out);
+            assert!(ran.out.lines().count() < 15, "{line}: {}", ran.out);
+        }
+    }
+    held.end();
 }
 
 #[test]

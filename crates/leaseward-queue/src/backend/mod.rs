@@ -314,8 +314,8 @@ pub(crate) async fn open(url: &str, who: &str) -> Result<Arc<dyn Backend>, Error
     }
 }
 
-/// Brings the tables that a URL names to a version, or to the newest.
-pub(crate) async fn migrate(url: &str, version: Option<usize>) -> Result<(), Error> {
+/// Brings the tables that a URL names to a version, or to the newest; answers whether there was something to do.
+pub(crate) async fn migrate(url: &str, version: Option<usize>) -> Result<bool, Error> {
     let parsed = StoreUrl::parse(url)?;
     match parsed.scheme.as_str() {
         #[cfg(feature = "postgres")]

@@ -13,6 +13,8 @@ mod reply;
 mod site;
 pub mod timing;
 mod view;
+#[cfg(test)]
+pub(crate) mod written;
 
 use std::{fmt, sync::Arc, time::Duration};
 

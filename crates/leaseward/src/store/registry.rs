@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Site, Store};
+use super::{Site, Store, site::misplaced};
 use crate::{
     Error, ErrorKind,
     clock::{BoxFuture, Clock},
@@ -23,8 +23,8 @@ pub struct OpenContext {
 pub struct StoreUrl {
     /// What stands before the first colon.
     pub scheme: String,
-    /// What stands between it and the question mark, a leading `//` included, as it was written: only the store knows
-    /// where an encoded `@` or `/` belongs to a password.
+    /// What stands between it and the question mark, a leading `//` included, as it was written: an encoded `@` or `/`
+    /// belongs to what it stands in.
     pub rest: String,
     /// The settings behind the question mark, percent-decoded.
     pub settings: Vec<(String, String)>,
@@ -39,6 +39,9 @@ impl fmt::Debug for StoreUrl {
 
 /// The longest time that a setting may be.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// The schemes of stores that are a file or a name in this process: nobody logs in there, and `@` is a letter.
+const LOCAL: &[&str] = &["memory", "sqlite"];
 
 /// Opens a store.
 type Open = fn(StoreUrl, OpenContext) -> BoxFuture<'static, Result<Arc<dyn Store>, Error>>;
@@ -62,10 +65,11 @@ pub fn schemes() -> &'static [&'static Scheme] {
 }
 
 impl StoreUrl {
-    /// Takes a URL apart.
+    /// Takes a URL apart, and checks what all URLs of servers have in common: where credentials may stand, and that hosts
+    /// can be hosts. No error repeats what may be a piece of a password.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if it has no scheme or a setting that is not `key=value`.
+    /// [`ErrorKind::InvalidInput`] if it has no scheme that this build knows, a setting that is not `key=value`, or does not come apart cleanly.
     pub fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |message: String| {
             Error::new(ErrorKind::InvalidInput, message)
@@ -78,8 +82,20 @@ impl StoreUrl {
                     && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
             })
             .ok_or_else(|| invalid("a store's URL begins with its scheme and a colon".into()))?;
+        let scheme = scheme.to_ascii_lowercase();
+        if kind_of(&scheme).is_none() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!("this build knows no store of the scheme `{scheme}`"),
+            )
+            .hint(format!("it knows {}; others are features of the crate", examples())));
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let settings = query
+        let mut url = Self { scheme, rest: rest.to_owned(), settings: Vec::new() };
+        if !url.is_local() {
+            url.check_servers(query)?;
+        }
+        url.settings = query
             .split('&')
             .filter(|part| !part.is_empty())
             .map(|part| {
@@ -89,7 +105,37 @@ impl StoreUrl {
                 Ok((decode(key), decode(value)))
             })
             .collect::<Result<_, Error>>()?;
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.to_owned(), settings })
+        Ok(url)
+    }
+
+    /// Whether the store is a file or a name in this process, so that no login stands in its URL.
+    pub fn is_local(&self) -> bool {
+        LOCAL.contains(&self.scheme.as_str())
+    }
+
+    fn check_servers(&mut self, query: &str) -> Result<(), Error> {
+        let is_socket = self.scheme.ends_with("+unix");
+        // `redis+unix:/run/x.sock` is how such a place is shown.
+        if is_socket && self.rest.starts_with('/') && !self.rest.starts_with("//") {
+            self.rest.insert_str(0, "//");
+        }
+        let site = self.site()?;
+        if query.contains('@') {
+            return Err(misplaced());
+        }
+        match is_socket {
+            true if !site.hosts.is_empty() => Err(Error::new(
+                ErrorKind::InvalidInput,
+                "the path of a socket begins with `/`".to_owned(),
+            )
+            .hint(format!("written `{}:///run/redis.sock`", self.scheme))),
+            true => Ok(()),
+            // The folder of a socket stands among the settings, and the port alone before them.
+            false if site.hosts.starts_with(':') && names_folder(query) => {
+                Site { hosts: &format!("localhost{}", site.hosts), ..site }.addresses(0).map(drop)
+            }
+            false => site.addresses(0).map(drop),
+        }
     }
 
     /// Fails for the first setting the store does not know, so that a misspelt one is never ignored.
@@ -156,6 +202,10 @@ impl StoreUrl {
     }
 }
 
+fn names_folder(query: &str) -> bool {
+    query.split('&').any(|setting| setting.starts_with("host="))
+}
+
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -175,8 +225,16 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+fn kind_of(scheme: &str) -> Option<&'static Scheme> {
+    schemes().iter().copied().find(|kind| kind.names.contains(&scheme))
+}
+
+/// URLs to copy. The store of a single process is named only where there is no other: it excludes no other process.
 fn examples() -> String {
-    schemes().iter().map(|scheme| format!("`{}`", scheme.example)).collect::<Vec<_>>().join(", ")
+    let shown = |scheme: &&Scheme| format!("`{}`", scheme.example);
+    let others = schemes().iter().filter(|scheme| scheme.names != stores::memory::SCHEME.names);
+    let others: Vec<String> = others.map(shown).collect();
+    if others.is_empty() { shown(&&stores::memory::SCHEME) } else { others.join(", ") }
 }
 
 /// Opens the store a URL names.
@@ -188,16 +246,7 @@ fn examples() -> String {
 /// Cancel safe: what was opened so far is closed.
 pub async fn open(url: &str, context: OpenContext) -> Result<Arc<dyn Store>, Error> {
     let url = StoreUrl::parse(url)?;
-    let scheme = schemes()
-        .iter()
-        .find(|scheme| scheme.names.contains(&url.scheme.as_str()))
-        .ok_or_else(|| {
-            Error::new(
-                ErrorKind::InvalidInput,
-                format!("this build knows no store of the scheme `{}`", url.scheme),
-            )
-            .hint(format!("it knows {}; others are features of the crate", examples()))
-        })?;
+    let scheme = kind_of(&url.scheme).expect("BUG: a URL that was taken apart has a known scheme");
     (scheme.open)(url, context).await
 }
 
@@ -207,8 +256,8 @@ mod tests {
 
     #[test]
     fn takes_urls_apart() {
-        let url = StoreUrl::parse("sqlite:/tmp/a%20b.db?durability=full&x=1%2B1").expect("good");
-        assert_eq!((url.scheme.as_str(), url.path().as_str()), ("sqlite", "/tmp/a b.db"));
+        let url = StoreUrl::parse("MEMORY:/tmp/a%20b.db?durability=full&x=1%2B1").expect("good");
+        assert_eq!((url.scheme.as_str(), url.path().as_str()), ("memory", "/tmp/a b.db"));
         assert_eq!(url.setting("durability"), Some("full"));
         assert_eq!(url.setting("x"), Some("1+1"));
         assert!(url.only(&["durability"]).is_err());
@@ -216,14 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn leaves_to_the_store_what_an_encoded_character_means() {
-        let url = StoreUrl::parse("redis://u:p%40ss@host").expect("good");
-        assert_eq!(url.rest, "//u:p%40ss@host");
-    }
-
-    #[test]
     fn reads_times_that_make_sense() {
-        let of = |text: &str| StoreUrl::parse(&format!("x:?t={text}")).expect("good").duration("t");
+        let of =
+            |text: &str| StoreUrl::parse(&format!("memory:?t={text}")).expect("good").duration("t");
         assert_eq!(of("50ms").expect("good"), Some(Duration::from_millis(50)));
         assert_eq!(of("2m").expect("good"), Some(Duration::from_secs(120)));
         for bad in ["", "0s", "5", "s", "5h", "-1s", "18446744073709551615s", "600000m"] {
@@ -233,11 +277,22 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_url() {
-        for bad in ["", "nothing", ":x", "a b:c", "memory:?x"] {
+        for bad in ["", "nothing", ":x", "a b:c", "memory:?x", "nonsense:x"] {
             assert!(StoreUrl::parse(bad).is_err(), "{bad:?}");
         }
     }
 
+    #[cfg(feature = "redis")]
+    #[test]
+    fn the_path_of_a_socket_stands_behind_two_slashes() {
+        let rest = |url| StoreUrl::parse(url).map(|url| url.rest);
+        for good in ["redis+unix:/run/x.sock", "redis+unix:///run/x.sock"] {
+            assert_eq!(rest(good).expect(good), "///run/x.sock");
+        }
+        assert!(rest("redis+unix://run/x.sock").is_err());
+    }
+
+    #[cfg(feature = "redis")]
     #[test]
     fn shows_no_secret() {
         let url = StoreUrl::parse("redis://user:hunter2@host").expect("good");

@@ -1,6 +1,6 @@
 //! Where a store is, as its URL says.
 
-use std::fmt;
+use std::{fmt, net::Ipv6Addr};
 
 use super::StoreUrl;
 use crate::{Error, ErrorKind};
@@ -28,25 +28,27 @@ impl fmt::Debug for Site<'_> {
 }
 
 impl<'a> Site<'a> {
-    /// Takes it apart. What does not come apart cleanly is refused, and not repeated: it may be a piece of a password. Guessed
-    /// wrongly, it could also be one host where three were meant.
+    /// Takes it apart: the one check of where credentials stand, for each store and for what is shown of a URL. An `@`
+    /// ends the login, which stands behind `//`; anything else that may be a piece of a password is refused and not
+    /// repeated. Guessed wrongly, it could also be one host where three were meant.
     pub(super) fn of(rest: &'a str) -> Result<Self, Error> {
-        let rest = rest.strip_prefix("//").unwrap_or(rest);
-        // What begins like a path has nobody in front of it.
-        let (login, file) = match rest.split_once('@') {
-            Some((login, file)) if !login.starts_with('/') => (Some(login), file),
-            _ => (None, rest),
-        };
-        let (hosts, path) = file.split_once('/').unwrap_or((file, ""));
-        if login.is_some_and(|login| login.contains('/')) || hosts.contains('@') {
+        let Some(rest) = rest.strip_prefix("//").or(rest.is_empty().then_some(rest)) else {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "the URL has an `@` or `/` too many".to_owned(),
+                "the URL has no `//` behind its scheme".to_owned(),
             )
-            .hint(
-                "user and password stand once, before the first host, and their special characters are \
-                 percent-encoded: `@` is %40, `/` is %2F",
-            ));
+            .hint("written `scheme://user:password@host`"));
+        };
+        let (login, file) = match rest.split_once('@') {
+            Some((login, file)) => (Some(login), file),
+            None => (None, rest),
+        };
+        let (hosts, path) = file.split_once('/').unwrap_or((file, ""));
+        if login.is_some_and(|login| login.contains('/'))
+            || file.contains('@')
+            || path.contains(':')
+        {
+            return Err(misplaced());
         }
         Ok(Self { login, hosts, path, file })
     }
@@ -71,6 +73,18 @@ impl<'a> Site<'a> {
     }
 }
 
+/// A special character where it may be a piece of a password.
+pub(super) fn misplaced() -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        "the URL has an `@`, `/` or `:` where none belongs".to_owned(),
+    )
+    .hint(
+        "user and password stand once, before the first host; special characters in them, and in what stands behind the \
+         hosts, are percent-encoded: `@` is %40, `/` is %2F, `:` is %3A",
+    )
+}
+
 fn address(text: &str, port: u16) -> Result<(String, u16), Error> {
     let invalid = |message: String| {
         Error::new(ErrorKind::InvalidInput, message).hint(
@@ -86,11 +100,16 @@ fn address(text: &str, port: u16) -> Result<(String, u16), Error> {
             None => (text, None),
         },
     };
+    let host = StoreUrl::decoded(host);
     if host.is_empty() {
         return Err(invalid("a host without a name".to_owned()));
     }
     if host.contains(':') && !text.starts_with('[') {
         return Err(invalid("an address with colons stands in brackets".to_owned()));
+    }
+    // Not repeated, as it may be a piece of a password.
+    if !(if text.starts_with('[') { is_address(&host) } else { is_name(&host) }) {
+        return Err(invalid("a host in the URL is neither a name nor an address".to_owned()));
     }
     let port = match number.map(str::parse) {
         None => port,
@@ -100,7 +119,18 @@ fn address(text: &str, port: u16) -> Result<(String, u16), Error> {
             return Err(invalid(format!("what stands behind `{host}:` is no port")));
         }
     };
-    Ok((StoreUrl::decoded(host), port))
+    Ok((host, port))
+}
+
+/// Whether it is an IPv6 address, perhaps with a zone.
+fn is_address(host: &str) -> bool {
+    let (address, zone) = host.split_once('%').unwrap_or((host, "lo"));
+    address.parse::<Ipv6Addr>().is_ok() && is_name(zone)
+}
+
+/// Whether it can be the name of a host, or an IPv4 address: letters of any language, for resolvers that know them.
+fn is_name(host: &str) -> bool {
+    !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c))
 }
 
 #[cfg(test)]
@@ -115,8 +145,8 @@ mod tests {
         };
         assert_eq!(of("//h:1/2"), (None, "h:1", "2"));
         assert_eq!(of("//u:p@a,b:7/x/y"), (Some("u:p"), "a,b:7", "x/y"));
-        assert_eq!(of("//u:p@/run/a@b.sock"), (Some("u:p"), "", "run/a@b.sock"));
-        assert_eq!(of("///run/a@b.sock"), (None, "", "run/a@b.sock"));
+        assert_eq!(of("//u:p@/run/a.sock"), (Some("u:p"), "", "run/a.sock"));
+        assert_eq!(of("///run/a.sock"), (None, "", "run/a.sock"));
         assert_eq!(of(""), (None, "", ""));
         assert_eq!(Site::of("//u:p@run/x.sock").expect("good").file, "run/x.sock");
     }
@@ -130,6 +160,15 @@ mod tests {
             "//a:hunter2@h1,b:hunter2@h2",
             "//u:hunter2",
             "//:hunter2",
+            "u:hunter2@h",
+            "/u:hunter2@h",
+            "u:hunter2",
+            "///u:hunter2@h",
+            "///u:hunter2",
+            "//u:p@h/hunter2@h",
+            "//u%3Ahunter2%40h",
+            "//u%3Ahunter2%40h:x",
+            "//u%3Ahunter2:7",
         ] {
             let error = Site::of(rest).and_then(|site| site.addresses(1)).expect_err(rest);
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{rest}");
@@ -151,7 +190,25 @@ mod tests {
         );
         let user_only = Site::of("//u@h").expect("good").user_and_password();
         assert_eq!(user_only, (Some("u".into()), None));
-        for bad in ["//a,,b", "//a:x", "//a:70000", "//[::1]x", "//[]:1", "//::1"] {
+        let zone = Site::of("//[fe80::1%25eth0]").expect("good").addresses(1).expect("good");
+        assert_eq!(zone, [("fe80::1%eth0".into(), 1)]);
+        let unusual = Site::of("//a_b.c-d,höst,10.0.0.1").expect("good").addresses(1);
+        assert_eq!(unusual.expect("good").len(), 3);
+        for bad in [
+            "//a,,b",
+            "//a:x",
+            "//a:70000",
+            "//[::1]x",
+            "//[]:1",
+            "//::1",
+            "//[::1",
+            "//[a]",
+            "//%00",
+            "//a b",
+            "//%zz",
+            "//a%2Fb",
+            "//[::1%25]",
+        ] {
             let read = Site::of(bad).expect("comes apart").addresses(1);
             assert!(read.is_err(), "{bad}: {read:?}");
         }

@@ -55,7 +55,8 @@ pub struct HeldView {
     pub slot: Option<u32>,
     /// How long each renewal lasts.
     pub ttl: Duration,
-    /// How long it lasts yet without renewal; `None` without expiry.
+    /// How long it lasts yet without renewal; `None` if no expiry is known: it has none, or ends with a session
+    /// that its holder keeps alive.
     pub remaining: Option<Duration>,
     /// How long it has been held under this token.
     pub held: Duration,

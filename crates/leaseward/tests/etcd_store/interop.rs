@@ -71,6 +71,8 @@ async fn theirs_keeps_ours_out_and_ours_follows_it() {
     assert!(holder.who.contains("another program"), "{holder}");
     let seen = view(&locks, "deploy").await;
     assert!(seen.holders[0].who.contains("another program"), "{seen:?}");
+    // It keeps its lease alive: neither of the two knows of an end.
+    assert_eq!((seen.holders[0].remaining, holder.remaining), (None, None));
     let waiting = asking(locks.lock("deploy").ttl(LONG));
     queue_of(&locks, "deploy", 1).await;
     theirs.end();

@@ -116,6 +116,11 @@ async fn newer_foreign_and_oddly_encoded_databases_are_left_alone() {
     let elsewhere =
         try_open(&format!("{}?schema=leaseward_2", server.url())).await.expect("another one");
     granted(one(&*elsewhere, taking("a", 1)).await);
+    server.sql("CREATE SCHEMA theirs; CREATE TABLE theirs.meta AS SELECT 'one'::text AS version");
+    let theirs = format!("{}?schema=theirs", server.url());
+    assert_says(&refused(&theirs).await, ErrorKind::Refused, &["belongs to another program"]);
+    let migration = postgres::migrate(&theirs).await.expect_err("not ours");
+    assert_says(&migration, ErrorKind::Refused, &["belongs to another program"]);
     server.sql("CREATE DATABASE odd ENCODING 'LATIN1' TEMPLATE template0");
     let odd = server.url_of("app", "app-secret", "odd");
     assert_says(&refused(&odd).await, ErrorKind::Refused, &["LATIN1", "UTF8"]);

@@ -172,7 +172,7 @@ async fn a_lock_of_redis_py_without_expiry() {
     let locks = server.timeless_locks().await;
     let holder = busy(locks.lock("a").try_acquire().await).holder.expect("somebody has it");
     assert_eq!(holder.remaining, None);
-    assert_eq!(holder.to_string(), format!("{STRANGER}, no expiry"));
+    assert_eq!(holder.to_string(), format!("{STRANGER}, no known expiry"));
     let waiting = wait_for(&locks, "a");
     server.until_watched().await;
     peer.call(json!({ "do": "release" }), PATIENCE).await;

@@ -1,9 +1,11 @@
 //! Sessions that are cut off, that end, and that go on elsewhere.
 
-use leaseward::{LostReason, Release};
+use std::time::Duration;
+
+use leaseward::{ErrorKind, LostReason, Release};
 use leaseward_testkit::{Proxy, ZooKeeper};
 
-use crate::help::{LONG, SHORT, client, queue_of, take, until, view};
+use crate::help::{LONG, SHORT, client, is_busy, queue_of, take, until, view};
 
 fn behind(proxy: &Proxy, root: &str) -> String {
     format!("zookeeper://{}/{root}?timeout=500ms", proxy.address())
@@ -11,6 +13,20 @@ fn behind(proxy: &Proxy, root: &str) -> String {
 
 fn proxy(server: &ZooKeeper) -> Proxy {
     Proxy::start(&format!("127.0.0.1:{}", server.port(0)))
+}
+
+/// No lease as long as the shortest session would fit into the longest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longest_session_near_the_shortest_leaves_room_for_shorter_leases() {
+    let (tick, longest) = (Duration::from_millis(2_000), Duration::from_millis(6_000));
+    let server = ZooKeeper::builder().tick(tick).longest_session(longest).start();
+    let locks = client(&server.url("near"), "near").await;
+    let guard = take(&locks.lock("x").ttl(SHORT)).await;
+    assert_eq!(guard.ttl(), Duration::from_millis(3_250));
+    assert!(is_busy(&client(&server.url("near"), "other").await.lock("x").ttl(SHORT)).await);
+    let error = locks.lock("y").ttl(Duration::from_secs(4)).try_acquire().await;
+    assert_eq!(error.expect_err("too long").kind(), ErrorKind::Unsupported);
+    guard.release().await.expect("given back");
 }
 
 /// A connection that breaks is no loss.

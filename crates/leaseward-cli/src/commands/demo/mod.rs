@@ -12,7 +12,7 @@ mod stolen;
 use std::{fs, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use leaseward::{Locks, store::Reach};
+use leaseward::Locks;
 
 pub(crate) use actor::hidden_part;
 
@@ -93,7 +93,7 @@ pub(crate) struct Stand {
 impl Stand {
     /// Points the settings at a temporary file if they name no store.
     pub(crate) fn prepare(global: &mut Global) -> Result<Self, Failure> {
-        if global.store.as_ref().is_some_and(|url| !url.is_empty()) {
+        if global.store.is_some() {
             return Ok(Self { folder: None });
         }
         let folder = std::env::temp_dir().join(format!("leaseward-demo-{}", std::process::id()));
@@ -120,10 +120,6 @@ pub(crate) async fn run(args: DemoArgs, session: &mut Session) -> Result<Exit, F
         prefix: format!("demo:{}:", std::process::id()),
         shortest: *capability.ttl.start(),
     };
-    if capability.reach == Reach::Process {
-        return Err(Failure::usage("the demo plays several clients, but this store has only one")
-            .hint("leave `--store` out to play on a temporary file"));
-    }
     let scenes = match args.name {
         Some(scene) => vec![scene],
         None => Scene::value_variants().to_vec(),

@@ -10,14 +10,19 @@ use leaseward::Locks;
 
 use self::report::{Report, RoundTrips};
 use crate::{
+    config::Settings,
     exit::Exit,
     failure::Failure,
     printer::Printer,
     session::{Session, interrupted},
+    units,
 };
 
 /// How many round trips are measured: enough for a median, few enough for a store on another continent.
 const PINGS: usize = 9;
+
+/// To open a store takes several answers.
+const OPENING: Duration = Duration::from_secs(1);
 
 /// What to do where the store's own error does not say.
 const ADVICE: &str =
@@ -58,6 +63,24 @@ Exit codes:
     1     at least one danger was found
     69    the store cannot be reached, or refuses; what was learnt until then is printed
     2     the command line or the configuration cannot be used";
+
+/// Opens the store within the time that its URL has for an answer, and a little: a store that stands still is a finding,
+/// and whoever asks for one is not to wait as long as a lock may be worth.
+pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Session, Failure> {
+    let Some(patience) = settings.store.timeout().map(|timeout| timeout + OPENING) else {
+        return Session::open(settings, None, printer).await;
+    };
+    let shown = settings.store.shown().to_owned();
+    match tokio::time::timeout(patience, Session::open(settings, None, printer)).await {
+        Ok(opened) => opened,
+        Err(_) => {
+            let patience = units::shown(patience);
+            let message = format!("{shown} did not answer within {patience}");
+            Err(Failure::new(Exit::Unavailable, message)
+                .hint("is it overloaded or stopped? `timeout` in the URL says how long is waited"))
+        }
+    }
+}
 
 /// Carries it out.
 pub(crate) async fn run(args: DoctorArgs, session: &mut Session) -> Result<Exit, Failure> {

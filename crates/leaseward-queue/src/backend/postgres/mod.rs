@@ -50,10 +50,13 @@ impl Drop for Postgres {
 
 impl Postgres {
     /// Brings the tables to a version, or to the newest.
-    pub(crate) async fn migrate(url: &StoreUrl, version: Option<usize>) -> Result<(), Error> {
+    pub(crate) async fn migrate(url: &StoreUrl, version: Option<usize>) -> Result<bool, Error> {
         let link = Link::open(url, "migrate").await?;
         let schema = format!("{}_queue", link.schema());
-        let made = schema::make(&link, &schema, version.unwrap_or(schema::VERSION)).await;
+        let made = match version {
+            Some(version) => schema::make(&link, &schema, version).await.map(|()| true),
+            None => schema::ready(&link, &schema).await,
+        };
         link.close();
         made
     }

@@ -28,16 +28,16 @@ pub(super) const VERSION: usize = STEPS.len();
 /// Under this lock the schema is made, so that of many who come first one makes it.
 const MAKING: i64 = 0x006c_7764_7175_6575;
 
-/// Sees to it that everything is there.
-pub(super) async fn ready(link: &Link, schema: &str) -> Result<(), Error> {
+/// Sees to it that everything is there; answers whether something was missing.
+pub(super) async fn ready(link: &Link, schema: &str) -> Result<bool, Error> {
     match version(link, schema).await? {
-        Some(VERSION) => Ok(()),
+        Some(VERSION) => Ok(false),
         Some(newer) if newer > VERSION => Err(Error::new(
             ErrorKind::Refused,
             format!("the tables for jobs were made by a newer version (schema {newer}, this one knows {VERSION})"),
         )
         .hint("upgrade this program, or name another schema: `?schema=NAME`")),
-        _ => make(link, schema, VERSION).await,
+        _ => make(link, schema, VERSION).await.map(|()| true),
     }
 }
 

@@ -42,14 +42,16 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     /// Brings the tables to a version, or to the newest.
-    pub(crate) async fn migrate(url: &StoreUrl, version: Option<usize>) -> Result<(), Error> {
+    pub(crate) async fn migrate(url: &StoreUrl, version: Option<usize>) -> Result<bool, Error> {
         let url = url.clone();
         let thread = Thread::new("leaseward-queue-migrate");
         let migrated = thread.call(move || {
             let link = Link::open(&url)?;
             let mut conn = link.connect()?;
-            link.patiently(|| schema::migrate_to(&mut conn, version.unwrap_or(schema::VERSION)))
-                .map(drop)
+            let before = link.patiently(|| schema::version(&conn))?;
+            let wanted = version.unwrap_or(schema::VERSION);
+            let after = link.patiently(|| schema::migrate_to(&mut conn, wanted))?;
+            Ok(after > before)
         });
         migrated.await
     }

@@ -183,7 +183,8 @@ impl Client {
                 let count = ranges[0].count;
                 let places = queue::read(ranges.into_iter().flat_map(|range| range.kvs).collect());
                 // Of a place just made all others are before it, also those that were not read.
-                let before = succeeded.then(|| usize::try_from(count - 1).unwrap_or(0));
+                let before =
+                    succeeded.then(|| usize::try_from(count.saturating_sub(1)).unwrap_or(0));
                 self.placed(asking, ask, &places, before, at, now).await
             }
             IfBusy::Tell => {

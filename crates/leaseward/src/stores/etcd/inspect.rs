@@ -56,7 +56,9 @@ impl Client {
 
     /// All keys that begin so, as of one revision.
     async fn read_all(&self, beginning: &[u8]) -> Result<Vec<KeyValue>, Error> {
-        let (mut key, mut revision) = (beginning.to_vec(), 0);
+        // No key is empty: to etcd the first of all is a zero byte.
+        let first = if beginning.is_empty() { &[0] } else { beginning };
+        let (mut key, mut revision) = (first.to_vec(), 0);
         let mut all = Vec::new();
         loop {
             let request = RangeRequest {
@@ -80,7 +82,8 @@ impl Client {
         }
     }
 
-    /// How long the leases of holders last yet.
+    /// How long the leases of our holders last yet. That of another program lasts as long as its session: it keeps it
+    /// alive, and a message about a busy name does not know its rest either.
     async fn times_left(
         &self,
         rooms: impl Iterator<Item = &[Place]>,
@@ -88,7 +91,7 @@ impl Client {
         let mut left = HashMap::new();
         for places in rooms {
             for place in &places[..queue::holders(places)] {
-                if place.lease == 0 || left.contains_key(&place.lease) {
+                if place.record.is_none() || place.lease == 0 || left.contains_key(&place.lease) {
                     continue;
                 }
                 let request = LeaseRequest { id: place.lease };
@@ -166,8 +169,7 @@ fn view(
     };
     let held = |place: &Place| {
         let record = place.record.as_ref();
-        let lasts = left.get(&place.lease).copied();
-        let ttl = record.map_or(lasts.unwrap_or_default(), |record| record.ttl());
+        let ttl = record.map_or(Duration::ZERO, |record| record.ttl());
         HeldView {
             who: place.who(),
             token_prefix: token_prefix(place),
@@ -176,7 +178,7 @@ fn view(
             slot: record.and_then(|record| record.slot),
             ttl,
             // Its class may be longer than it.
-            remaining: lasts.map(|lasts| lasts.min(ttl)),
+            remaining: record.and_then(|_| left.get(&place.lease)).map(|lasts| ttl.min(*lasts)),
             held: since(place),
             value: record.and_then(super::record::Record::value),
             ending: record.is_some_and(|record| record.broken),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value as Json;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::FromSql};
 
 use crate::{
     Block, Error, ErrorKind, Fence, Holder, LostReason, Mode, Name, Token,
@@ -51,15 +51,20 @@ pub(super) enum Outcome {
     InFlight,
 }
 
+/// A column of a row. A server that answers with another type than was asked for is an error, never a panic.
+pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Error> {
+    row.try_get(at).map_err(|error| {
+        Error::new(ErrorKind::Indeterminate, "the database answered something else than asked")
+            .hint("was its schema changed by hand?")
+            .caused_by(error.to_string())
+    })
+}
+
 struct Fields<'a>(&'a Row);
 
 impl Fields<'_> {
-    fn get<'a, T: tokio_postgres::types::FromSql<'a>>(&'a self, at: usize) -> Result<T, Error> {
-        self.0.try_get(at).map_err(|error| {
-            Error::new(ErrorKind::Indeterminate, "the database answered something else than asked")
-                .hint("was its schema changed by hand?")
-                .caused_by(error.to_string())
-        })
+    fn get<'a, T: FromSql<'a>>(&'a self, at: usize) -> Result<T, Error> {
+        column(self.0, at)
     }
 
     fn number(&self, at: usize) -> Result<i64, Error> {

@@ -202,9 +202,10 @@ fn tls(url: &StoreUrl) -> Result<Option<Tls>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::written;
 
     fn config(url: &str) -> Result<Config, Error> {
-        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+        Config::from_url(&StoreUrl::parse(url)?)
     }
 
     #[test]
@@ -220,6 +221,8 @@ mod tests {
         assert!(full.tls.is_some_and(|tls| tls.ca.is_some()));
         let socket = config("postgres://u@/d?host=/run/postgresql").expect("good");
         assert_eq!(socket.location(), "postgres:///run/postgresql/d");
+        config("postgres://u:p@:5433/d?host=/run/postgresql").expect("a port of a socket");
+        config("postgres://u:p@:5433/d").expect_err("of what?");
         let two = config("postgres://u@a,b:7/d").expect("good");
         assert_eq!(two.server.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let listens = config("postgres://u@a/d?listen=postgres%3A%2F%2Fu%40b%2Fd").expect("good");
@@ -232,6 +235,11 @@ mod tests {
     fn refuses_what_it_cannot_mean() {
         for bad in [
             "postgres://u@h:port/d",
+            "postgres://app:p@ss@h/d",
+            "postgres:app:pass@h/d",
+            "postgres://%zz",
+            "postgres://a b",
+            "postgres://u@h/d?listen=postgres%3A%2F%2Fapp%3Ap%40ss%40h",
             "postgres://u@h/d?lanes=0",
             "postgres://u@h/d?lanes=many",
             "postgres://u@h/d?schema=Robert'); --",
@@ -255,5 +263,13 @@ mod tests {
         assert!(!format!("{shown:?} {}", shown.location()).contains("hunter2"));
         let error = config("postgres://u:hunter2@h:port/d").expect_err("no port");
         assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics_or_shows_a_password() {
+        written::assert_read_well(super::super::SCHEME.names, |url| {
+            let config = Config::from_url(url)?;
+            Ok(format!("{config:?} {}", config.location()))
+        });
     }
 }

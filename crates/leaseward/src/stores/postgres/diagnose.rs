@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{client::Client, config::Listen, probe::Probe};
+use super::{answers::column, client::Client, config::Listen, probe::Probe};
 use crate::{
     Error,
     store::{Finding, Severity},
@@ -36,8 +36,8 @@ impl Client {
         let mut findings = settings(&probe);
         let rows = self.lines.query(&FIGURES.replace('@', &self.config.schema), &[]).await?;
         if let Some(row) = rows.first() {
-            findings.extend(crowded(row.get(0), row.get(1)));
-            let newest: Option<i64> = row.get(2);
+            findings.extend(crowded(column(row, 0)?, column(row, 1)?));
+            let newest: Option<i64> = column(row, 2)?;
             self.database.seen(newest.unwrap_or_default().unsigned_abs());
         }
         findings.extend(self.clock_finding(&probe));
@@ -73,24 +73,27 @@ impl Client {
 
     async fn long_transactions(&self) -> Result<Vec<Finding>, Error> {
         let rows = self.lines.query(&HOLDERS.replace('@', &self.config.schema), &[]).await?;
-        let holders = rows.iter().filter(|row| row.get::<_, i64>(3) >= LONG_US);
-        Ok(holders
-            .map(|row| {
-                let (pid, name): (i32, &str) = (row.get(0), row.get(1));
-                let (table, us): (&str, i64) = (row.get(2), row.get(3));
-                Finding {
-                    severity: Severity::Warning,
-                    what: format!(
-                        "process {pid} (`{name}`) has had rows of `{table}` in a transaction for {} s",
-                        us / 1_000_000
-                    ),
-                    meaning: "the names whose rows it holds are not given to anybody until it ends".into(),
-                    advice: format!(
-                        "end the transaction; if it is forgotten: `select pg_terminate_backend({pid})`"
-                    ),
-                }
-            })
-            .collect())
+        let mut findings = Vec::new();
+        for row in &rows {
+            let (pid, name): (i32, &str) = (column(row, 0)?, column(row, 1)?);
+            let (table, us): (&str, i64) = (column(row, 2)?, column(row, 3)?);
+            if us < LONG_US {
+                continue;
+            }
+            findings.push(Finding {
+                severity: Severity::Warning,
+                what: format!(
+                    "process {pid} (`{name}`) has had rows of `{table}` in a transaction for {} s",
+                    us / 1_000_000
+                ),
+                meaning: "the names whose rows it holds are not given to anybody until it ends"
+                    .into(),
+                advice: format!(
+                    "end the transaction; if it is forgotten: `select pg_terminate_backend({pid})`"
+                ),
+            });
+        }
+        Ok(findings)
     }
 }
 

@@ -214,10 +214,13 @@ impl Dialler {
             return Ok(Dialled { client, carrier, is_own: false });
         }
         let row = ask(&client, &mut carrier, WHO).await.map_err(Unconnected::Refused)?;
-        if wants_writes && row.get(0) {
+        let read_only = row.try_get(0).map_err(Unconnected::Refused)?;
+        let known: Option<&str> = row.try_get(1).map_err(Unconnected::Refused)?;
+        let port = row.try_get(2).map_err(Unconnected::Refused)?;
+        if wants_writes && read_only {
             return Err(Unconnected::ReadOnly);
         }
-        let is_own = nonce.is_some() && nonce == row.get(1) && sees(row.get(2), near);
+        let is_own = nonce.is_some() && nonce == known && sees(port, near);
         Ok(Dialled { client, carrier, is_own })
     }
 }

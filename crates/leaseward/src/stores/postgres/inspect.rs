@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tokio_postgres::{Row, types::Type};
 
 use super::{
-    answers::{self, length, mode},
+    answers::{self, column, length, mode},
     client::Client,
 };
 use crate::{
@@ -62,13 +62,13 @@ impl Client {
             .await?;
         let mut views = BTreeMap::new();
         for row in &rows {
-            let name = Name::new(row.get::<_, &str>(0))?;
+            let name = Name::new(column::<&str>(row, 0)?)?;
             let view = views.entry(name.clone()).or_insert_with(|| LockView {
                 name,
                 holders: Vec::new(),
                 waiters: Vec::new(),
             });
-            if row.get::<_, i64>(12) == 0 {
+            if column::<i64>(row, 12)? == 0 {
                 view.holders.push(held(row)?);
             } else {
                 view.waiters.push(waiter(row)?);
@@ -87,28 +87,28 @@ impl Client {
 
 /// A holder, from the columns that both statements have.
 fn held(row: &Row) -> Result<HeldView, Error> {
-    let token = answers::token(row.get(1), row.get(2))?;
-    let value: Option<&[u8]> = row.get(11);
+    let token = answers::token(column(row, 1)?, column(row, 2)?)?;
+    let value: Option<&[u8]> = column(row, 11)?;
     Ok(HeldView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
-        mode: mode(row.get(3)),
-        fence: Fence::new(row.get::<_, i64>(4).unsigned_abs()),
-        slot: row.get::<_, Option<i32>>(5).and_then(|slot| u32::try_from(slot).ok()),
-        ttl: length(row.get(7)),
-        remaining: Some(length(row.get(10))),
-        held: length(row.get(9)),
+        mode: mode(column(row, 3)?),
+        fence: Fence::new(column::<i64>(row, 4)?.unsigned_abs()),
+        slot: column::<Option<i32>>(row, 5)?.and_then(|slot| u32::try_from(slot).ok()),
+        ttl: length(column(row, 7)?),
+        remaining: Some(length(column(row, 10)?)),
+        held: length(column(row, 9)?),
         value: value.map(Value::new).transpose()?,
-        ending: row.get::<_, i16>(6) != 0,
+        ending: column::<i16>(row, 6)? != 0,
     })
 }
 
 fn waiter(row: &Row) -> Result<WaiterView, Error> {
-    let token = answers::token(row.get(1), row.get(2))?;
+    let token = answers::token(column(row, 1)?, column(row, 2)?)?;
     Ok(WaiterView {
         who: token.who().clone(),
         token_prefix: token.prefix(),
-        mode: mode(row.get(3)),
-        waited: length(row.get(9)),
+        mode: mode(column(row, 3)?),
+        waited: length(column(row, 9)?),
     })
 }

@@ -7,7 +7,11 @@ use std::{
 
 use tokio_postgres::types::Type;
 
-use super::{client::Client, wire};
+use super::{
+    answers::{column, unexpected},
+    client::Client,
+    wire,
+};
 use crate::Error;
 
 /// Between two rounds, at random up to twice this: clients share the work.
@@ -51,8 +55,8 @@ impl Client {
         let sql = format!("SELECT * FROM {}.sweep($1, $2)", self.config.schema);
         let age = wire::micros(AGE);
         let rows = self.lines.query(&sql, &[(&NAMES, Type::INT4), (&age, Type::INT8)]).await?;
-        let row = rows.first().ok_or_else(super::answers::unexpected)?;
-        let (forgotten, expired): (i32, Vec<String>) = (row.get(0), row.get(1));
+        let row = rows.first().ok_or_else(unexpected)?;
+        let (forgotten, expired): (i32, Vec<String>) = (column(row, 0)?, column(row, 1)?);
         if !expired.is_empty() {
             self.settle(&expired).await?;
         }

@@ -1,6 +1,10 @@
 //! What the server says about itself.
 
-use super::{lines::Lines, schema};
+use super::{
+    answers::{column, unexpected},
+    lines::Lines,
+    schema,
+};
 use crate::{Error, ErrorKind};
 
 /// The oldest that has all that the functions use.
@@ -32,15 +36,15 @@ const SQL: &str = "SELECT current_setting('server_version_num')::int, \
 impl Probe {
     pub(super) async fn ask(lines: &Lines) -> Result<Self, Error> {
         let rows = lines.query(SQL, &[]).await?;
-        let row = rows.first().ok_or_else(super::answers::unexpected)?;
+        let row = rows.first().ok_or_else(unexpected)?;
         Ok(Self {
-            version: row.get(0),
-            is_durable: row.get(1),
-            standbys: row.get(2),
-            is_synchronous: row.get(3),
-            clock_us: row.get(4),
-            is_standby: row.get(5),
-            encoding: row.get(6),
+            version: column(row, 0)?,
+            is_durable: column(row, 1)?,
+            standbys: column(row, 2)?,
+            is_synchronous: column(row, 3)?,
+            clock_us: column(row, 4)?,
+            is_standby: column(row, 5)?,
+            encoding: column(row, 6)?,
         })
     }
 

@@ -1,8 +1,9 @@
 //! The tables and functions in the database, and how older, newer and missing ones are met.
 
-use tokio_postgres::{Client, error::SqlState, types::Type};
+use tokio_postgres::{Client, Row, error::SqlState, types::Type};
 
 use super::{
+    answers::column,
     config::Config,
     dial::Dialler,
     error::{self, Stage},
@@ -38,16 +39,21 @@ const SETTINGS: &str = "@settings@";
 pub(super) async fn ready(lines: &Lines, config: &Config, dialler: &Dialler) -> Result<(), Error> {
     let meta = format!("{}.meta", config.schema);
     let found = lines.query("SELECT to_regclass($1) IS NOT NULL", &[(&meta, Type::TEXT)]).await?;
-    if !found.first().is_some_and(|row| row.get(0)) {
+    if !found.first().map_or(Ok(false), |row| column(row, 0))? {
         return make(config, dialler).await.map(drop);
     }
     let found = lines.query(&format!("SELECT version FROM {meta}"), &[]).await?;
-    match found.first().map(|row| row.get(0)) {
+    match version_in(found.first()) {
         Some(VERSION) => Ok(()),
         Some(version) if version > VERSION => Err(newer(version)),
         Some(_) => make(config, dialler).await.map(drop),
         None => Err(foreign(&config.schema)),
     }
+}
+
+/// Which version made the tables; `None` if they are not ours.
+fn version_in(row: Option<&Row>) -> Option<i32> {
+    row?.try_get(0).ok()
 }
 
 /// What [`migrate`] did.
@@ -118,11 +124,11 @@ async fn make_locked(client: &Client, schema: &str) -> Sql<Result<Migrated, Erro
     let sql = "SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.meta') IS NOT NULL, \
                pg_is_in_recovery(), current_setting('server_encoding')";
     let found = client.query_typed_one(sql, &[(&schema, Type::TEXT)]).await?;
-    let (has_schema, has_meta): (bool, bool) = (found.get(0), found.get(1));
+    let (has_schema, has_meta): (bool, bool) = (found.try_get(0)?, found.try_get(1)?);
     if has_meta {
         let sql = format!("SELECT version FROM {schema}.meta");
-        let version = client.query_typed_opt(&sql, &[]).await?.map(|row| row.get(0));
-        return Ok(match version {
+        let found = client.query_typed_opt(&sql, &[]).await?;
+        return Ok(match version_in(found.as_ref()) {
             Some(VERSION) => Ok(Migrated::NothingToDo),
             Some(version) if version > VERSION => Err(newer(version)),
             Some(_) => {
@@ -132,10 +138,10 @@ async fn make_locked(client: &Client, schema: &str) -> Sql<Result<Migrated, Erro
             None => Err(foreign(schema)),
         });
     }
-    if found.get(2) {
+    if found.try_get(2)? {
         return Ok(Err(standby()));
     }
-    let encoding: &str = found.get(3);
+    let encoding: &str = found.try_get(3)?;
     if encoding != "UTF8" {
         return Ok(Err(other_encoding(encoding)));
     }

@@ -221,7 +221,8 @@ pub(in crate::stores) fn db(text: &str) -> Result<i64, Error> {
     match text.trim_end_matches('/') {
         "" => Ok(0),
         number => number.parse().ok().filter(|db| *db >= 0).ok_or_else(|| {
-            invalid(format!("`{number}` is no database number")).hint("written `redis://host/2`")
+            // Not repeated: it is a piece of a password if the host behind it was forgotten.
+            invalid("a database of Redis is a number".into()).hint("written `redis://host/2`")
         }),
     }
 }
@@ -278,9 +279,10 @@ pub(in crate::stores) fn tls(url: &StoreUrl, base: &str) -> Result<Option<Tls>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::written;
 
     fn config(url: &str) -> Result<Config, Error> {
-        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+        Config::from_url(&StoreUrl::parse(url)?)
     }
 
     fn tcp(host: &str, port: u16) -> Address {
@@ -367,5 +369,13 @@ mod tests {
         let config = config(url).expect("good");
         assert_eq!(config.location(), "redis+sentinel://h:1/main/1");
         assert!(!format!("{config:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics_or_shows_a_password() {
+        written::assert_read_well(super::super::SCHEME.names, |url| {
+            let config = Config::from_url(url)?;
+            Ok(format!("{config:?} {}", config.location()))
+        });
     }
 }

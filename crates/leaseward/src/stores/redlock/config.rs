@@ -228,10 +228,10 @@ fn drift(url: &StoreUrl) -> Result<Drift, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+    use crate::{ErrorKind, store::written};
 
     fn config(url: &str) -> Result<Config, Error> {
-        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+        Config::from_url(&StoreUrl::parse(url)?)
     }
 
     #[test]
@@ -309,5 +309,13 @@ mod tests {
         ] {
             assert_eq!(config(bad).expect_err(bad).kind(), ErrorKind::InvalidInput, "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics_or_shows_a_password() {
+        written::assert_read_well(super::super::SCHEME.names, |url| {
+            let config = Config::from_url(url)?;
+            Ok(format!("{config:?} {} {:?}", config.location(), config.ttl()))
+        });
     }
 }

@@ -9,7 +9,7 @@ use super::{
     session::{BEATS, Ground, Session},
     wire::{Read, Request},
 };
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, TTL_MIN};
 
 /// A busy server may answer later than a short session lasts: so often in a row it does not.
 const BEGINNINGS: usize = 4;
@@ -58,7 +58,22 @@ impl Bounds {
             session.close(true);
         }
         let [longest, shortest] = found;
-        Ok(Self { shortest, longest })
+        let this = Self { shortest, longest };
+        this.check(&ground.config.location())?;
+        Ok(this)
+    }
+
+    /// Whether there is a lease that sessions can carry. Servers with different settings may contradict each other.
+    fn check(&self, at: &str) -> Result<(), Error> {
+        if self.shortest <= self.longest && self.longest_ttl() >= TTL_MIN {
+            return Ok(());
+        }
+        let message = format!(
+            "sessions with {at} are too short for a lease: {:?} at least, {:?} at most",
+            self.shortest, self.longest
+        );
+        Err(Error::new(ErrorKind::Refused, message)
+            .hint("raise `maxSessionTimeout`, to a minute or more, on all servers"))
     }
 
     /// The servers count in ticks; the shortest session lasts two of them.
@@ -66,8 +81,9 @@ impl Bounds {
         self.shortest / 2
     }
 
+    /// The shortest session, unless a lease of that length needs one that is longer than the longest.
     pub(super) fn shortest_ttl(&self) -> Duration {
-        self.shortest
+        self.shortest.min(self.longest_ttl())
     }
 
     pub(super) fn longest_ttl(&self) -> Duration {
@@ -82,5 +98,43 @@ impl Bounds {
         // In whole milliseconds, as the server is told.
         let needed_ms = u64::try_from(needed.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         Duration::from_millis(needed_ms).clamp(self.shortest, self.longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::TTL_MAX;
+
+    proptest! {
+        #[test]
+        fn what_servers_say_is_refused_or_has_room_for_a_lease(
+            shortest_ms in 0..=i32::MAX as u64,
+            longest_ms in 0..=i32::MAX as u64,
+            ttl_ms in 0..=100_000_000u64,
+        ) {
+            let ms = Duration::from_millis;
+            for longest_ms in [longest_ms, shortest_ms.saturating_add(longest_ms % 5_000)] {
+                let bounds = Bounds { shortest: ms(shortest_ms), longest: ms(longest_ms) };
+                if bounds.check("x").is_err() {
+                    continue;
+                }
+                let (least, most) = (bounds.shortest_ttl(), bounds.longest_ttl());
+                prop_assert!(least <= most && most >= TTL_MIN && TTL_MAX.clamp(least, most) == most.min(TTL_MAX.max(least)));
+                let needed = bounds.needed(ms(ttl_ms));
+                prop_assert!(bounds.shortest <= needed && needed <= bounds.longest);
+            }
+        }
+    }
+
+    #[test]
+    fn a_longest_session_near_the_shortest_leaves_shorter_leases() {
+        let bounds = Bounds { shortest: Duration::from_secs(4), longest: Duration::from_secs(6) };
+        bounds.check("x").expect("room for a lease");
+        assert_eq!(bounds.shortest_ttl(), bounds.longest_ttl());
+        assert_eq!(bounds.longest_ttl(), Duration::from_millis(3_250));
+        assert_eq!(bounds.needed(bounds.longest_ttl()), Duration::from_secs(6));
     }
 }

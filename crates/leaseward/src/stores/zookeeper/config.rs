@@ -97,9 +97,10 @@ fn chroot(path: &str) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::written;
 
     fn config(url: &str) -> Result<Config, Error> {
-        Config::from_url(&StoreUrl::parse(url).expect("a URL"))
+        Config::from_url(&StoreUrl::parse(url)?)
     }
 
     #[test]
@@ -129,5 +130,13 @@ mod tests {
         ] {
             assert_eq!(config(bad).expect_err(bad).kind(), ErrorKind::InvalidInput, "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics_or_shows_a_password() {
+        written::assert_read_well(super::super::SCHEME.names, |url| {
+            let config = Config::from_url(url)?;
+            Ok(format!("{config:?} {}", config.location()))
+        });
     }
 }

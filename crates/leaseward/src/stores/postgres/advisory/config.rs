@@ -79,9 +79,10 @@ fn keys(url: &StoreUrl) -> Result<Keys, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::written;
 
     fn settings(url: &str) -> Result<Settings, Error> {
-        Settings::from_url(&StoreUrl::parse(url).expect("a URL"))
+        Settings::from_url(&StoreUrl::parse(url)?)
     }
 
     #[test]
@@ -111,5 +112,13 @@ mod tests {
         ] {
             assert_eq!(settings(bad).expect_err(bad).kind(), ErrorKind::InvalidInput, "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_that_can_be_written_panics_or_shows_a_password() {
+        written::assert_read_well(super::super::SCHEME.names, |url| {
+            let settings = Settings::from_url(url)?;
+            Ok(format!("{settings:?} {}", settings.location()))
+        });
     }
 }

@@ -95,7 +95,8 @@ async fn call(tx: &Transaction<'_>, function: &str, slot: Slot) -> Result<bool, 
         }
     };
     let rows = answer.map_err(|failure| explain(&failure))?;
-    rows.first().map(|row| row.get(0)).ok_or_else(super::super::answers::unexpected)
+    let row = rows.first().ok_or_else(super::super::answers::unexpected)?;
+    super::super::answers::column(row, 0)
 }
 
 /// The statement that calls one of the functions. One that waits answers nothing, and that as text is something.

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio_postgres::types::Type;
 
 use super::{
+    super::answers::column,
     client::{Client, Turn},
     key::Slot,
     session::Session,
@@ -52,18 +53,20 @@ async fn others(
     let keys = slots.map(|slots| slots.iter().map(|slot| slot.packed()).collect::<Vec<_>>());
     let rows = session.query(OTHERS, &[(&keys, Type::INT8_ARRAY)], now).await?;
     let seen = rows.iter().map(|row| {
-        let (name, pid): (&str, i32) = (row.get(5), row.get(4));
+        let (name, pid): (&str, i32) = (column(row, 5)?, column(row, 4)?);
         let who = match name.strip_prefix("leaseward ") {
             Some(who) => Arc::from(who),
             None if name.is_empty() => Arc::from(format!("PostgreSQL process {pid}")),
             None => Arc::from(format!("{name} (PostgreSQL process {pid})")),
         };
         let mode =
-            if row.get::<_, &str>(3) == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
-        Seen { slot: Slot::shown(row.get(0), row.get(1), row.get(2)), mode, pid, who }
+            if column::<&str>(row, 3)? == "ShareLock" { Mode::Shared } else { Mode::Exclusive };
+        let slot = Slot::shown(column(row, 0)?, column(row, 1)?, column(row, 2)?);
+        Ok(Seen { slot, mode, pid, who })
     });
     // The same number may be one key of 64 bits and two of 32.
-    Ok(seen.filter(|seen| slots.is_none_or(|slots| slots.contains(&seen.slot))).collect())
+    let is_asked = |seen: &Seen| slots.is_none_or(|slots| slots.contains(&seen.slot));
+    seen.filter(|seen| seen.as_ref().map_or(true, is_asked)).collect()
 }
 
 impl Seen {

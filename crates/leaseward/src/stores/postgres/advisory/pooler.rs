@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::Client as Driver;
+use tokio_postgres::{Client as Driver, Row};
 
 use super::{
     super::error::{self, Stage},
@@ -26,6 +26,10 @@ pub(super) fn refusal() -> Error {
     )
 }
 
+fn pid_in(row: Row) -> Result<i32, tokio_postgres::Error> {
+    row.try_get(0)
+}
+
 /// Fails if there is one.
 pub(super) async fn refuse(client: &Arc<Client>, session: &Driver, pid: i32) -> Result<(), Error> {
     let (config, at) = (&client.settings.config, client.settings.location());
@@ -34,16 +38,18 @@ pub(super) async fn refuse(client: &Arc<Client>, session: &Driver, pid: i32) -> 
     let told = |failure: tokio_postgres::Error| error::translate(&failure, Stage::Connecting, &at);
     let looked = async {
         other.batch_execute("BEGIN").await.map_err(told)?;
-        let theirs: i32 = other.query_typed_one(PID, &[]).await.map_err(told)?.get(0);
+        let theirs: i32 = other.query_typed_one(PID, &[]).await.and_then(pid_in).map_err(told)?;
         if theirs == pid {
             return Err(refusal());
         }
         // A pooler with a single connection has none left for this one: no answer is an answer too.
         let ours = tokio::time::timeout(config.timeout, session.query_typed_one(PID, &[])).await;
         match ours {
-            Ok(answer) if answer.as_ref().is_ok_and(|row| row.get::<_, i32>(0) == pid) => Ok(()),
-            Ok(Err(failure)) => Err(told(failure)),
-            Ok(Ok(_)) | Err(_) => Err(refusal()),
+            Ok(answer) => match answer.and_then(pid_in).map_err(told)? {
+                ours if ours == pid => Ok(()),
+                _ => Err(refusal()),
+            },
+            Err(_) => Err(refusal()),
         }
     };
     let verdict = looked.await;

@@ -51,7 +51,7 @@ async fn make(client: &Client, schema: &str) -> Sql<Migrated> {
 
 async fn is_there(client: &Client, sequence: &str) -> Sql<bool> {
     let sql = "SELECT to_regclass($1) IS NOT NULL";
-    Ok(client.query_typed_one(sql, &[(&sequence, Type::TEXT)]).await?.get(0))
+    client.query_typed_one(sql, &[(&sequence, Type::TEXT)]).await?.try_get(0)
 }
 
 /// Raises it to the server's clock, unless it is beyond.

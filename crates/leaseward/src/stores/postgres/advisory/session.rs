@@ -177,7 +177,7 @@ impl Session {
         let blocks: Vec<i32> = steps.iter().map(|step| step.block()).collect();
         let params: [&(dyn ToSql + Sync); 4] = [&self.identity.pid, &codes, &keys, &blocks];
         let rows = self.answer(self.driver.query(statement, &params), now).await?;
-        let answers: Option<Vec<i64>> = rows.iter().map(|row| row.get(0)).collect();
+        let answers: Option<Vec<i64>> = rows.iter().map(|row| row.try_get(0).ok()).collect();
         match answers {
             Some(answers) if answers.len() == steps.len() => Ok(answers),
             _ => {
@@ -302,7 +302,7 @@ async fn identify(
                current_setting('server_version_num')::int, pg_is_in_recovery() \
                FROM pg_stat_activity WHERE pid = pg_backend_pid()";
     let row = driver.query_typed_one(sql, &[]).await?;
-    let (version, is_standby): (i32, bool) = (row.get(2), row.get(3));
+    let (version, is_standby): (i32, bool) = (row.try_get(2)?, row.try_get(3)?);
     if version < OLDEST {
         let message = format!("PostgreSQL {} is too old", version / 10_000);
         return Ok(Err(
@@ -312,5 +312,5 @@ async fn identify(
     if is_standby {
         return Ok(Err(schema::standby()));
     }
-    Ok(Ok((Identity { pid: row.get(0), started_us: row.get(1) }, version)))
+    Ok(Ok((Identity { pid: row.try_get(0)?, started_us: row.try_get(1)? }, version)))
 }

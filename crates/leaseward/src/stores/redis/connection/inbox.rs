@@ -24,6 +24,9 @@ use super::{
 /// Room for what is read at once.
 const ROOM: usize = 1 << 14;
 
+/// The most that one answer may take: what is asked for comes in pages that are far smaller.
+const ANSWER_MAX: usize = 64 << 20;
+
 /// What was read and not handed out yet.
 pub(super) struct Inbox {
     reader: Reader,
@@ -50,6 +53,9 @@ impl Inbox {
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.len == self.bytes.len() {
+            if self.len >= ANSWER_MAX {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             self.bytes.resize(self.len * 2, 0);
         }
         let mut room = ReadBuf::new(&mut self.bytes[self.len..]);
