@@ -13,7 +13,10 @@ mod reply;
 mod site;
 pub mod timing;
 mod view;
-#[cfg(test)]
+#[cfg(all(
+    test,
+    any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper")
+))]
 pub(crate) mod written;
 
 use std::{fmt, sync::Arc, time::Duration};
