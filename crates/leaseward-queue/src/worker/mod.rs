@@ -51,6 +51,8 @@ pub struct Summary {
     pub dead: u64,
     /// Jobs snoozed, cancelled or given back.
     pub other: u64,
+    /// Attempts that were interrupted, and do not count.
+    pub interrupted: u64,
     /// Attempts that were lost, or came too late.
     pub lost: u64,
 }

@@ -274,6 +274,9 @@ fn told(event: &Event, as_json: bool, printer: Printer) {
     }
     let (word, tone) = match event.kind {
         EventKind::Failed => ("failed", Tone::Careful),
+        EventKind::Interrupted => {
+            ("was interrupted: the store was not reached in time; it will run again", Tone::Careful)
+        }
         EventKind::Dead => ("is dead", Tone::Bad),
         EventKind::Lost => ("was lost: this worker was taken for dead", Tone::Bad),
         EventKind::Stale => ("came too late: it was given to another worker", Tone::Bad),
@@ -287,9 +290,15 @@ fn told(event: &Event, as_json: bool, printer: Printer) {
 }
 
 fn report(summary: Summary, printer: Printer) {
-    let Summary { done, failed, dead, other, lost, .. } = summary;
+    let Summary { done, failed, dead, other, interrupted, lost, .. } = summary;
     let mut parts = vec![format!("{done} done")];
-    let rest = [(failed, "attempts failed"), (dead, "dead"), (other, "given back"), (lost, "lost")];
+    let rest = [
+        (failed, "attempts failed"),
+        (dead, "dead"),
+        (other, "given back"),
+        (interrupted, "interrupted"),
+        (lost, "lost"),
+    ];
     parts.extend(rest.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
     printer.say(&parts.join(", "));
 }
