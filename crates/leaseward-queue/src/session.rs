@@ -143,7 +143,7 @@ impl Life {
 
     /// Why its jobs are to stop once it is over. Past its deadline nobody had to say so.
     pub(crate) fn stop(&self) -> Stop {
-        if SystemClock.now() > self.deadline() { Stop::Late } else { Stop::Lost }
+        if SystemClock.now() >= self.deadline() { Stop::Late } else { Stop::Lost }
     }
 
     /// Until when it lasts, as far as is known; moves with each sign of life.
@@ -307,8 +307,15 @@ impl Sessions {
             // Also after a suspend: what is over is over before anybody is asked.
             loop {
                 let Some(life) = self.life.lock().clone() else { break };
-                let is_late = SystemClock.now() > *life.deadline.lock();
-                match if is_late { Ok(false) } else { self.beat().await } {
+                let beat = async {
+                    tokio::select! {
+                        biased;
+                        // Later an answer changes nothing, and may never come.
+                        () = SystemClock.sleep_until(life.deadline()) => Ok(false),
+                        is_alive = self.beat() => is_alive,
+                    }
+                };
+                match beat.await {
                     Ok(true) => break,
                     Ok(false) => {
                         self.over(&life);
@@ -356,5 +363,29 @@ impl Sessions {
         {
             tracing::debug!(target: "leaseward_queue", error = %error, "the session ends by itself");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn silence_is_held_against_nobody_by_a_process_that_heard_nothing_itself() {
+        let mut heard = Heard::default();
+        for ms in [0, 1_000, 2_100, 4_000] {
+            heard.answered(at(ms), TTL);
+            assert_eq!(heard.rescues_from, None, "{ms}");
+        }
+        heard.answered(at(6_001), TTL);
+        assert_eq!(heard.rescues_from, Some(at(9_001)), "a TTL from the answer on");
+        heard.answered(at(7_000), TTL);
+        assert_eq!(heard.rescues_from, Some(at(9_001)), "and no longer");
     }
 }

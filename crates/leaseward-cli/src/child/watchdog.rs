@@ -61,12 +61,10 @@ impl Watchdog {
     /// Starts a watchdog that already knows the first deadline.
     pub(super) fn start(lease: LeaseId, deadline: Moment, grace: Grace) -> io::Result<Self> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Neither waits for the other, which may be frozen: a deadline it misses is followed by the next.
-        fcntl_setfl(&read, OFlags::NONBLOCK)?;
+        // Never wait for a watchdog that somebody froze: a deadline it misses is followed by the next.
         fcntl_setfl(&write, OFlags::NONBLOCK)?;
         let (said, says) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setfl(&said, OFlags::NONBLOCK)?;
-        fcntl_setfl(&says, OFlags::NONBLOCK)?;
         let mut pipe = File::from(write);
         pipe.write_all(Word::Deadline(lease, deadline).line().as_bytes())?;
         let pid = command(read, says, grace).spawn()?.id();
@@ -232,6 +230,9 @@ struct Ears {
 
 impl Ears {
     fn new() -> io::Result<Self> {
+        // Nor does it wait for a wrapper that is frozen.
+        fcntl_setfl(io::stdin(), OFlags::NONBLOCK)?;
+        fcntl_setfl(io::stdout(), OFlags::NONBLOCK)?;
         Ok(Self { stdin: io::stdin(), reader: Reader::default(), alarm: Alarm::new()? })
     }
 
