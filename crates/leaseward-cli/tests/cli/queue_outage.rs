@@ -78,7 +78,7 @@ fn a_worker_that_is_frozen_past_its_ttl_interrupts_its_commands_each_time(jobs: 
 }
 
 fn of_two_workers_one_is_frozen(jobs: &Jobs) {
-    let lines: String = (0..40).map(|n| format!("{n}\n")).collect();
+    let lines: String = (0..12).map(|n| format!("{n}\n")).collect();
     assert_eq!(jobs.fed(&["add", "--max-attempts", "2", "-"], &lines).code, 0);
     let first = jobs.place.path("first");
     let script = format!("mkdir {} 2>&- && {{ echo $$; exec sleep 1000; }}; true", first.display());
@@ -89,7 +89,7 @@ fn of_two_workers_one_is_frozen(jobs: &Jobs) {
     let other = jobs.start(&work);
     until("the watchdog has ended it", || is_gone(held));
     signal(frozen.wrapper(), Signal::CONT);
-    until("all is done", || jobs.count("default", "done") == 40);
+    until("all is done", || jobs.count("default", "done") == 12);
     assert_eq!(jobs.count("default", "dead"), 0);
     for worker in [frozen, other] {
         signal(worker.wrapper(), Signal::TERM);
