@@ -160,13 +160,21 @@ struct Heard {
 }
 
 impl Heard {
-    /// Signs of life are sent every third of the TTL: after two of them without an answer the database, or this process, was
+    /// Signs of life are sent every third of the TTL: after two of them without an answer the database, or this process, is
     /// away.
+    fn is_away(&self, now: Moment, ttl: Duration) -> bool {
+        self.last.is_some_and(|last| now.since(last) > ttl * 2 / 3)
+    }
+
     fn answered(&mut self, now: Moment, ttl: Duration) {
-        if self.last.is_some_and(|last| now.since(last) > ttl * 2 / 3) {
+        if self.is_away(now, ttl) {
             self.rescues_from = Some(now + ttl);
         }
         self.last = Some(now);
+    }
+
+    fn may_rescue(&self, now: Moment, ttl: Duration) -> bool {
+        !self.is_away(now, ttl) && self.rescues_from.is_none_or(|from| now >= from)
     }
 }
 
@@ -297,7 +305,7 @@ impl Sessions {
     /// Whether silence of others may be held against them: not while this process has only just heard from the database
     /// again. Others were without it too, and may be about to say what became of their jobs.
     pub(crate) fn may_rescue(&self) -> bool {
-        self.heard.lock().rescues_from.is_none_or(|from| SystemClock.now() >= from)
+        self.heard.lock().may_rescue(SystemClock.now(), self.ttl)
     }
 
     /// Sends signs of life until it is dropped.
@@ -381,11 +389,13 @@ mod tests {
         let mut heard = Heard::default();
         for ms in [0, 1_000, 2_100, 4_000] {
             heard.answered(at(ms), TTL);
-            assert_eq!(heard.rescues_from, None, "{ms}");
+            assert!(heard.may_rescue(at(ms), TTL), "{ms}");
         }
+        assert!(!heard.may_rescue(at(6_001), TTL), "it hears nothing");
         heard.answered(at(6_001), TTL);
-        assert_eq!(heard.rescues_from, Some(at(9_001)), "a TTL from the answer on");
-        heard.answered(at(7_000), TTL);
-        assert_eq!(heard.rescues_from, Some(at(9_001)), "and no longer");
+        for (ms, may) in [(7_000, false), (8_000, false), (9_000, false), (9_001, true)] {
+            heard.answered(at(ms), TTL);
+            assert_eq!(heard.may_rescue(at(ms), TTL), may, "{ms}: for a TTL from the answer on");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{future::pending, time::Duration};
 
 use leaseward_queue::{Failure, JobState, NewJob, Worker};
 
-use crate::help::{Background, Elsewhere, Place, Seen, cases, done, until};
+use crate::help::{Background, Elsewhere, MORTAL, Place, Seen, cases, done, until};
 
 cases![
     jobs_of_a_vanished_worker_run_elsewhere,
@@ -171,16 +171,21 @@ async fn a_process_that_was_stopped_loses_its_jobs_and_goes_on(place: &Place) {
     elsewhere.vanish();
 }
 
-/// Jobs that may fail never: the first attempt at each has no end. What it started lasts a little longer than it.
-fn broken_off(place: &Place, queue: &'static str, seen: &Seen<(u64, u32, bool)>) -> Elsewhere {
+/// A worker whose first attempt at each job has no end. What that has started lasts a little longer than it.
+fn broken_off(
+    place: &Place,
+    ttl: Duration,
+    queue: &'static str,
+    seen: &Seen<(u64, u32, bool)>,
+) -> Elsewhere {
     let (seen, over) = (seen.clone(), Seen::new());
-    Elsewhere::start(place, queue, move |number, context| {
+    Elsewhere::living(place, ttl, queue, move |number, context| {
         let (over, job) = (over.clone(), number.as_u64().expect("a number"));
         let is_over = over.all().contains(&job);
         seen.add((job, context.attempt(), is_over));
         tokio::spawn(async move {
             context.lost().await;
-            tokio::time::sleep(Duration::from_millis(150)).await;
+            tokio::time::sleep(MORTAL / 4).await;
             over.add(job);
             drop(context);
         });
@@ -196,7 +201,7 @@ fn broken_off(place: &Place, queue: &'static str, seen: &Seen<(u64, u32, bool)>)
 async fn what_a_process_breaks_off_because_it_was_away_loses_no_attempt(place: &Place) {
     let queue = place.client().await;
     let seen = Seen::new();
-    let elsewhere = broken_off(place, "away", &seen);
+    let elsewhere = broken_off(place, MORTAL, "away", &seen);
     let id = queue.push(NewJob::new("away", &7).max_attempts(1)).await.expect("pushed").id();
     seen.wait_for(1).await;
     let job = || async { queue.job(id).await.expect("asked").expect("it is there") };
@@ -215,12 +220,13 @@ async fn what_a_process_breaks_off_because_it_was_away_loses_no_attempt(place: &
 async fn of_processes_that_were_away_together_each_says_what_became_of_its_jobs(place: &Place) {
     let queue = place.client().await;
     let seen = Seen::new();
-    let crowd = [broken_off(place, "one", &seen), broken_off(place, "two", &seen)];
+    let ttl = MORTAL * 3;
+    let crowd = [broken_off(place, ttl, "one", &seen), broken_off(place, ttl, "two", &seen)];
     for name in ["one", "two"] {
         queue.push(NewJob::new(name, &1).max_attempts(1)).await.expect("pushed");
     }
     seen.wait_for(2).await;
-    let frozen = [crowd[0].freeze(), crowd[1].freeze()];
+    let (first, second) = (crowd[0].freeze(), crowd[1].freeze());
     for name in ["one", "two"] {
         until("its session ends", || async {
             let running = queue.jobs(name, JobState::Running, None, 1).await.expect("asked");
@@ -228,7 +234,12 @@ async fn of_processes_that_were_away_together_each_says_what_became_of_its_jobs(
         })
         .await;
     }
-    drop(frozen);
+    drop(first);
+    until("the first has said what became of its job", || async {
+        (queue.stats().await.expect("asked")[0].interrupted == 1).then_some(())
+    })
+    .await;
+    drop(second);
     for name in ["one", "two"] {
         done(&queue, name, 1).await;
     }
