@@ -19,11 +19,12 @@ cases![
 
 const TTL: Duration = Duration::from_secs(2);
 
-/// Jobs that may fail never, and a worker that runs two at a time. Commands last until there is a file `go`.
+/// Jobs that may fail never, and a worker that runs two at a time. Commands have no end until there is a file `go`; then they
+/// last long enough to be killed by a watchdog that is wrong about them.
 fn start(jobs: &Jobs) -> (Running, PathBuf) {
     jobs.ok(&["add", "--max-attempts", "1", "1", "2", "3", "4", "5"]);
     let go = jobs.place.path("go");
-    let script = format!("echo $$; [ -e {} ] || exec sleep 1000", go.display());
+    let script = format!("echo $$; [ -e {} ] || exec sleep 1000; sleep 0.3", go.display());
     let work = ["work", "--ttl", "2s", "-j", "2", "--backoff", "50ms", "--", "sh", "-c", &script];
     (jobs.start(&work), go)
 }
@@ -81,7 +82,8 @@ fn of_two_workers_one_is_frozen(jobs: &Jobs) {
     let lines: String = (0..12).map(|n| format!("{n}\n")).collect();
     assert_eq!(jobs.fed(&["add", "--max-attempts", "2", "-"], &lines).code, 0);
     let first = jobs.place.path("first");
-    let script = format!("mkdir {} 2>&- && {{ echo $$; exec sleep 1000; }}; true", first.display());
+    let script =
+        format!("mkdir {} 2>&- && {{ echo $$; exec sleep 1000; }}; sleep 0.1", first.display());
     let work = ["work", "--ttl", "2s", "--backoff", "50ms", "--", "sh", "-c", &script];
     let mut frozen = jobs.start(&work);
     let held = command(&mut frozen);
