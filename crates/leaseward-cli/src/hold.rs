@@ -10,6 +10,7 @@ use crate::{
     claim::{Claim, Kind, Patience},
     exit::{BUSY, Exit},
     failure::Failure,
+    nesting,
     session::{Session, interrupted},
     units, waiting,
 };
@@ -92,6 +93,11 @@ pub(crate) async fn patiently<T>(
     session: &mut Session,
     request: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
+    let locks = session.locks.clone();
+    let request = async {
+        nesting::check(claim, &locks).await?;
+        request.await
+    };
     tokio::select! {
         answer = request => answer,
         // Dropped here, the request gives up its place in the queue; closing the session waits for that.

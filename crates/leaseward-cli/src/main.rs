@@ -14,6 +14,7 @@ mod failure;
 mod handle;
 mod hold;
 mod known;
+mod nesting;
 mod printer;
 mod session;
 mod units;

@@ -44,6 +44,9 @@ pub(crate) struct Body {
     /// Attempts that have failed.
     #[serde(rename = "a", default, skip_serializing_if = "is_zero")]
     pub(crate) failures: u32,
+    /// Attempts that were interrupted.
+    #[serde(rename = "n", default, skip_serializing_if = "is_zero")]
+    pub(crate) interruptions: u32,
     #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u32>,
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
@@ -160,6 +163,7 @@ mod tests {
             payload: RawValue::from_string(r#"{"to":"x"}"#.into()).expect("json"),
             pushed_us: 7,
             failures: 0,
+            interruptions: 0,
             max_attempts: None,
             timeout_ms: None,
             unique: None,

@@ -16,6 +16,9 @@ pub enum Ending {
     Result(Box<RawValue>),
     /// Not now: again after this time. Does not count as an attempt.
     Snooze(Duration),
+    /// Broken off by something that is not the job's doing, such as a database that is away: again after a random time that
+    /// grows with each interruption of the job. Does not count as an attempt.
+    Interrupted,
     /// The job is not wanted any more.
     Cancel,
 }

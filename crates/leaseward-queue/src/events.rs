@@ -60,6 +60,9 @@ pub enum EventKind {
     Dead,
     /// A job is to run again later, by its own wish.
     Snoozed,
+    /// An attempt was broken off, and not by the job: most often this process could not reach the database for too long. There
+    /// will be another one; it does not count.
+    Interrupted,
     /// A job was cancelled.
     Cancelled,
     /// A job was given back before it was done.
@@ -83,6 +86,7 @@ impl EventKind {
             Self::Failed => "failed",
             Self::Dead => "dead",
             Self::Snoozed => "snoozed",
+            Self::Interrupted => "interrupted",
             Self::Cancelled => "cancelled",
             Self::GivenBack => "given_back",
             Self::Lost => "lost",
@@ -175,7 +179,7 @@ fn log(kind: EventKind, about: &About<'_>) {
         EventKind::Dead | EventKind::Lost | EventKind::Stale | EventKind::Adopted => {
             tracing::warn!(target: "leaseward_queue", queue, job, attempt, message, "{what}");
         }
-        EventKind::Failed => {
+        EventKind::Failed | EventKind::Interrupted => {
             tracing::info!(target: "leaseward_queue", queue, job, attempt, message, "{what}")
         }
         _ => tracing::debug!(target: "leaseward_queue", queue, job, attempt, message, "{what}"),

@@ -141,10 +141,15 @@ impl NewJob {
         &self.queue
     }
 
-    /// The row of it, if nothing is wrong with it.
-    pub(crate) fn row(self, queue: i32, now_us: u64, trace: Option<String>) -> Result<Row, Error> {
+    /// Whether it can be pushed. Pushing it asks the same, of all jobs before anything is asked of the database.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a name, key, payload or number of attempts that cannot be.
+    pub fn check(&self) -> Result<(), Error> {
+        check(&self.queue, "the name of a queue")?;
         let draft = self
             .payload
+            .as_ref()
             .map_err(|error| invalid(format!("the payload cannot be written as JSON: {error}")))?;
         if draft.payload().len() > PAYLOAD_MAX_BYTES {
             return Err(invalid(format!("the payload has more than {PAYLOAD_MAX_BYTES} bytes"))
@@ -156,6 +161,12 @@ impl NewJob {
         if self.max_attempts == Some(0) {
             return Err(invalid("a job has at least one attempt".into()));
         }
+        Ok(())
+    }
+
+    /// The row of a job that was checked.
+    pub(crate) fn row(self, queue: i32, now_us: u64, trace: Option<String>) -> Row {
+        let draft = self.payload.expect("BUG: a job becomes a row unchecked");
         let (due_us, unique) = (due(self.when), self.unique);
         let until_ended = unique.iter().find(|(_, window)| window.is_none());
         let body = draft.finish(&Terms {
@@ -167,7 +178,7 @@ impl NewJob {
             unique: until_ended.map(|(key, _)| &**key),
             trace: self.trace.as_deref().or(trace.as_deref()),
         });
-        Ok(Row {
+        Row {
             slot: slot(queue, self.priority),
             due_us,
             key: self.key,
@@ -175,7 +186,7 @@ impl NewJob {
             unique: unique
                 .map(|(key, window)| (key, window.map_or(0, |window| micros(window).max(1)))),
             body,
-        })
+        }
     }
 }
 

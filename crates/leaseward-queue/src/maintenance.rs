@@ -178,6 +178,9 @@ async fn promote(inner: &Inner) -> Result<Option<Duration>, Error> {
 /// Takes over what workers that vanished have left, and has it run again, or declares it dead.
 async fn adopt(inner: Arc<Inner>) -> Result<(), Error> {
     let life = inner.sessions.life().await?;
+    if !inner.sessions.may_rescue() {
+        return Ok(());
+    }
     loop {
         let adopted = {
             let _claiming = life.claiming.read().await;

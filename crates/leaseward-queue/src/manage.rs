@@ -132,7 +132,8 @@ impl Queue {
         self.inner.backend.stats().await
     }
 
-    /// Whether no job of a queue is ready, put aside, or leased to anyone. What is to be run later does not count.
+    /// Whether no job of a queue is ready, due, put aside, or leased to anyone, a worker that vanished included. What is to be
+    /// run later does not count.
     ///
     /// # Errors
     /// What the database says.

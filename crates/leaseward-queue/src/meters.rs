@@ -7,11 +7,12 @@ use metrics::{Counter, Histogram, counter, gauge, histogram};
 use crate::{EventKind, QueueStats};
 
 /// Kinds of events that are counted: all but beginnings, which are counted by their ends.
-const COUNTED: [EventKind; 10] = [
+const COUNTED: [EventKind; 11] = [
     EventKind::Done,
     EventKind::Failed,
     EventKind::Dead,
     EventKind::Snoozed,
+    EventKind::Interrupted,
     EventKind::Cancelled,
     EventKind::GivenBack,
     EventKind::Lost,

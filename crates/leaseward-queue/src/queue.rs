@@ -115,21 +115,7 @@ impl Queue {
         &self,
         jobs: impl IntoIterator<Item = NewJob>,
     ) -> Result<Vec<Pushed>, Error> {
-        let jobs = jobs.into_iter();
-        let mut rows = Vec::with_capacity(jobs.size_hint().0);
-        let (mut known, now) = (None::<(String, i32)>, wall_us());
-        for job in jobs {
-            // Most often all are of one queue.
-            let number = match &known {
-                Some((name, number)) if name == job.queue() => *number,
-                _ => {
-                    let number = self.inner.number(job.queue()).await?;
-                    known = Some((job.queue().to_owned(), number));
-                    number
-                }
-            };
-            rows.push(job.row(number, now, self.trace())?);
-        }
+        let rows = self.rows(jobs.into_iter().collect()).await?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
@@ -147,8 +133,29 @@ impl Queue {
 
     /// The row of a job.
     pub(crate) async fn row(&self, job: NewJob) -> Result<backend::Row, Error> {
+        job.check()?;
         let number = self.inner.number(job.queue()).await?;
-        job.row(number, wall_us(), self.trace())
+        Ok(job.row(number, wall_us(), self.trace()))
+    }
+
+    /// The rows of jobs. None of their queues is made if something is wrong with one of them.
+    pub(crate) async fn rows(&self, jobs: Vec<NewJob>) -> Result<Vec<backend::Row>, Error> {
+        jobs.iter().try_for_each(NewJob::check)?;
+        let mut rows = Vec::with_capacity(jobs.len());
+        let (mut known, now) = (None::<(String, i32)>, wall_us());
+        for job in jobs {
+            // Most often all are of one queue.
+            let number = match &known {
+                Some((name, number)) if name == job.queue() => *number,
+                _ => {
+                    let number = self.inner.number(job.queue()).await?;
+                    known = Some((job.queue().to_owned(), number));
+                    number
+                }
+            };
+            rows.push(job.row(number, now, self.trace()));
+        }
+        Ok(rows)
     }
 
     /// The trace in which a job is pushed that does not name one itself.

@@ -30,6 +30,8 @@ pub(crate) enum Stop {
     Lost = 2,
     /// The worker ends, and has waited long enough.
     Abandoned = 3,
+    /// This process gave no sign of life for too long: the job is lost unless it can still be written down.
+    Late = 4,
 }
 
 /// How a running job is told to stop.
@@ -51,6 +53,7 @@ impl Control {
             1 => Some(Stop::Cancelled),
             2 => Some(Stop::Lost),
             3 => Some(Stop::Abandoned),
+            4 => Some(Stop::Late),
             _ => None,
         }
     }
@@ -138,9 +141,40 @@ impl Life {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Why its jobs are to stop once it is over. Past its deadline nobody had to say so.
+    pub(crate) fn stop(&self) -> Stop {
+        if SystemClock.now() >= self.deadline() { Stop::Late } else { Stop::Lost }
+    }
+
     /// Until when it lasts, as far as is known; moves with each sign of life.
     pub(crate) fn deadline(&self) -> Moment {
         *self.deadline.lock()
+    }
+}
+
+/// What is known of the database from the answers to signs of life.
+#[derive(Debug, Default)]
+struct Heard {
+    last: Option<Moment>,
+    rescues_from: Option<Moment>,
+}
+
+impl Heard {
+    /// Signs of life are sent every third of the TTL: after two of them without an answer the database, or this process, is
+    /// away.
+    fn is_away(&self, now: Moment, ttl: Duration) -> bool {
+        self.last.is_some_and(|last| now.since(last) > ttl * 2 / 3)
+    }
+
+    fn answered(&mut self, now: Moment, ttl: Duration) {
+        if self.is_away(now, ttl) {
+            self.rescues_from = Some(now + ttl);
+        }
+        self.last = Some(now);
+    }
+
+    fn may_rescue(&self, now: Moment, ttl: Duration) -> bool {
+        !self.is_away(now, ttl) && self.rescues_from.is_none_or(|from| now >= from)
     }
 }
 
@@ -156,6 +190,7 @@ pub(crate) struct Sessions {
     shard: i64,
     crews: Mutex<Vec<Weak<Running>>>,
     sleeping: AtomicUsize,
+    heard: Mutex<Heard>,
     /// Whether some worker has slept since the last sign of life, and whether others know.
     has_slept: AtomicBool,
     is_known_to_sleep: AtomicBool,
@@ -172,6 +207,7 @@ impl Sessions {
             shard: rand::rng().random_range(1..i64::MAX),
             crews: Mutex::default(),
             sleeping: AtomicUsize::new(0),
+            heard: Mutex::default(),
             has_slept: AtomicBool::new(false),
             is_known_to_sleep: AtomicBool::new(false),
         }
@@ -196,6 +232,7 @@ impl Sessions {
         let sent = SystemClock.now();
         self.backend.begin(life.id, self.who.clone(), micros(self.ttl)).await?;
         *life.deadline.lock() = self.deadline(sent);
+        self.heard.lock().answered(SystemClock.now(), self.ttl);
         self.is_known_to_sleep.store(false, Ordering::Release);
         *self.life.lock() = Some(life.clone());
         Ok(life)
@@ -239,6 +276,7 @@ impl Sessions {
             self.has_slept.load(Ordering::Acquire) || self.sleeping.load(Ordering::Acquire) > 0;
         let sent = SystemClock.now();
         let alive = self.backend.beat(life.id, micros(self.ttl), sleeps).await?;
+        self.heard.lock().answered(SystemClock.now(), self.ttl);
         if alive {
             *life.deadline.lock() = self.deadline(sent);
             self.is_known_to_sleep.store(sleeps, Ordering::Release);
@@ -246,13 +284,28 @@ impl Sessions {
         Ok(alive)
     }
 
-    /// Ends a life: all its jobs are lost.
+    /// Ends a life: all its jobs are to stop.
     pub(crate) fn over(&self, life: &Life) {
         if life.is_over.swap(true, Ordering::AcqRel) {
             return;
         }
-        tracing::warn!(target: "leaseward_queue", "this process was taken for dead: its jobs are lost");
-        self.crews().iter().for_each(|crew| crew.stop_all(Stop::Lost));
+        let why = life.stop();
+        if why == Stop::Late {
+            tracing::warn!(
+                target: "leaseward_queue",
+                ttl = ?self.ttl,
+                "the database has confirmed no sign of life for the TTL: running jobs are interrupted"
+            );
+        } else {
+            tracing::warn!(target: "leaseward_queue", "this process was taken for dead: its jobs are lost");
+        }
+        self.crews().iter().for_each(|crew| crew.stop_all(why));
+    }
+
+    /// Whether silence of others may be held against them: not while this process has only just heard from the database
+    /// again. Others were without it too, and may be about to say what became of their jobs.
+    pub(crate) fn may_rescue(&self) -> bool {
+        self.heard.lock().may_rescue(SystemClock.now(), self.ttl)
     }
 
     /// Sends signs of life until it is dropped.
@@ -262,8 +315,15 @@ impl Sessions {
             // Also after a suspend: what is over is over before anybody is asked.
             loop {
                 let Some(life) = self.life.lock().clone() else { break };
-                let is_late = SystemClock.now() > *life.deadline.lock();
-                match if is_late { Ok(false) } else { self.beat().await } {
+                let beat = async {
+                    tokio::select! {
+                        biased;
+                        // Later an answer changes nothing, and may never come.
+                        () = SystemClock.sleep_until(life.deadline()) => Ok(false),
+                        is_alive = self.beat() => is_alive,
+                    }
+                };
+                match beat.await {
                     Ok(true) => break,
                     Ok(false) => {
                         self.over(&life);
@@ -305,10 +365,37 @@ impl Sessions {
     /// Says goodbye.
     pub(crate) async fn leave(&self) {
         let life = self.life.lock().take();
+        *self.heard.lock() = Heard::default();
         if let Some(life) = life
             && let Err(error) = self.backend.leave(life.id).await
         {
             tracing::debug!(target: "leaseward_queue", error = %error, "the session ends by itself");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn silence_is_held_against_nobody_by_a_process_that_heard_nothing_itself() {
+        let mut heard = Heard::default();
+        for ms in [0, 1_000, 2_100, 4_000] {
+            heard.answered(at(ms), TTL);
+            assert!(heard.may_rescue(at(ms), TTL), "{ms}");
+        }
+        assert!(!heard.may_rescue(at(6_001), TTL), "it hears nothing");
+        heard.answered(at(6_001), TTL);
+        for (ms, may) in [(7_000, false), (8_000, false), (9_000, false), (9_001, true)] {
+            heard.answered(at(ms), TTL);
+            assert_eq!(heard.may_rescue(at(ms), TTL), may, "{ms}: for a TTL from the answer on");
         }
     }
 }

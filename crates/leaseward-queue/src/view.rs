@@ -59,6 +59,8 @@ pub struct JobView {
     pub at_us: Option<i64>,
     /// Attempts that have failed.
     pub failures: u32,
+    /// Attempts that were interrupted, and do not count.
+    pub interruptions: u32,
     /// After how many failures it is dead, if the job itself says so.
     pub max_attempts: Option<u32>,
     /// The key whose jobs do not all run at once.
@@ -67,6 +69,8 @@ pub struct JobView {
     pub fence: Option<Fence>,
     /// Who runs it: `host:pid`.
     pub worker: Option<String>,
+    /// That worker gave no sign of life for its TTL: the job waits to be taken from it, and is run again.
+    pub worker_vanished: bool,
     /// The last failures, oldest first.
     pub history: Vec<Failed>,
     /// The trace of whoever pushed it.
@@ -96,10 +100,12 @@ impl JobView {
             pushed_us: body.pushed_us,
             at_us: raw.at_us,
             failures: body.failures,
+            interruptions: body.interruptions,
             max_attempts: body.max_attempts,
             key: raw.key.map(String::from),
             fence: raw.fence.and_then(|fence| u64::try_from(fence).ok()).map(Fence::new),
             worker: raw.who,
+            worker_vanished: raw.is_orphaned,
             history: body.history,
             trace: body.trace.map(String::from),
             progress: raw.progress.and_then(json),
@@ -136,6 +142,8 @@ pub struct QueueStats {
     pub done: u64,
     /// Attempts that failed since the queue was made.
     pub failed: u64,
+    /// Attempts that were interrupted since the queue was made: most often their worker could not reach the database.
+    pub interrupted: u64,
     /// Cancelled since the queue was made.
     pub cancelled: u64,
 }
@@ -146,6 +154,7 @@ pub(crate) struct Counters {
     pub(crate) pushed: i64,
     pub(crate) done: i64,
     pub(crate) failed: i64,
+    pub(crate) interrupted: i64,
     pub(crate) dead: i64,
     pub(crate) cancelled: i64,
     pub(crate) later: i64,
@@ -155,12 +164,14 @@ pub(crate) struct Counters {
 
 impl QueueStats {
     pub(crate) fn count(&mut self, counters: Counters) {
-        let Counters { pushed, done, failed, dead, cancelled, later, blocked, leased } = counters;
+        let Counters { pushed, done, failed, interrupted, dead, cancelled, later, blocked, leased } =
+            counters;
         let natural = |number: i64| u64::try_from(number).unwrap_or(0);
         self.ready = natural(pushed - done - dead - cancelled - later - blocked - leased);
         (self.later, self.blocked, self.running) =
             (natural(later), natural(blocked), natural(leased));
         (self.dead, self.pushed, self.done) = (natural(dead), natural(pushed), natural(done));
         (self.failed, self.cancelled) = (natural(failed), natural(cancelled));
+        self.interrupted = natural(interrupted);
     }
 }

@@ -11,6 +11,7 @@ use std::{
     os::fd::AsRawFd,
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use leaseward::clock::{Clock, Moment, SystemClock};
@@ -19,7 +20,13 @@ use rustix::{
     process::{Pid, getpid},
 };
 
-use super::{LAUNCH, leash::Word, ourselves, supervise::Job, terminal::Terminal};
+use super::{
+    LAUNCH,
+    leash::{LeaseId, Word},
+    ourselves,
+    supervise::Job,
+    terminal::Terminal,
+};
 use crate::{
     config::PASSWORD_VARIABLE,
     exit::{CANNOT_RUN, Exit, LOST, NOT_FOUND},
@@ -27,9 +34,18 @@ use crate::{
     printer::Printer,
 };
 
+/// How long a launcher that came too late waits for the watchdog to end it: one that is frozen does not.
+const LATE: Duration = Duration::from_secs(1);
+
 /// Starts the command in a process group of its own.
-pub(super) fn start(job: &Job, pipe: &File, until: Moment, foreground: bool) -> io::Result<Pid> {
-    let mut command = prepared(&job.command, pipe, until, foreground);
+pub(super) fn start(
+    job: &Job,
+    pipe: &File,
+    lease: LeaseId,
+    until: Moment,
+    foreground: bool,
+) -> io::Result<Pid> {
+    let mut command = prepared(&job.command, pipe, lease, until, foreground);
     command.envs(job.environment.iter().map(|(key, value)| (key, value)));
     let child = with_pipe(pipe, || command.spawn())?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -49,6 +65,7 @@ pub(super) fn with_pipe<T>(pipe: &File, spawn: impl FnOnce() -> io::Result<T>) -
 pub(super) fn prepared(
     command: &[OsString],
     pipe: &File,
+    lease: LeaseId,
     until: Moment,
     foreground: bool,
 ) -> Command {
@@ -57,6 +74,7 @@ pub(super) fn prepared(
         .arg0("leaseward-launcher")
         .arg(LAUNCH)
         .arg(pipe.as_raw_fd().to_string())
+        .arg(lease.to_string())
         .arg(until.as_nanos().to_string())
         .arg(if foreground { "foreground" } else { "background" })
         .args(command)
@@ -69,24 +87,32 @@ pub(super) fn prepared(
 
 /// The launcher's own short life.
 pub(super) fn main(arguments: &[OsString]) -> ExitCode {
-    let [pipe, until, place, program, rest @ ..] = arguments else {
+    let [pipe, lease, until, place, program, rest @ ..] = arguments else {
         return ExitCode::from(Exit::Usage);
     };
     let number = |text: &OsString| text.to_str().and_then(|text| text.parse::<u64>().ok());
-    let (Some(pipe), Some(until)) = (number(pipe), number(until).map(Moment::from_nanos)) else {
+    let (Some(pipe), Some(lease), Some(until)) = (number(pipe), number(lease), number(until))
+    else {
         return ExitCode::from(Exit::Usage);
     };
-    if let Err(error) = make_known(pipe) {
-        let failure =
-            Failure::system("cannot reach the watchdog, so the command was not run", &error)
-                .hint("the tool needs `/dev/fd`: is `/proc` mounted?");
-        Printer::new().failure(&failure);
-        return ExitCode::from(Exit::Other);
-    }
+    let mut watchdog = match make_known(pipe, lease) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            let failure =
+                Failure::system("cannot reach the watchdog, so the command was not run", &error)
+                    .hint("the tool needs `/dev/fd`: is `/proc` mounted?");
+            Printer::new().failure(&failure);
+            return ExitCode::from(Exit::Other);
+        }
+    };
     // The machine may have slept since the lease was granted.
-    if SystemClock.now() >= until {
+    if SystemClock.now() >= Moment::from_nanos(until) {
+        // The watchdog ends this process, so that nobody takes it for the command's own end.
+        let _ = watchdog.write_all(Word::Late(getpid()).line().as_bytes());
+        std::thread::sleep(LATE);
         return ExitCode::from(LOST);
     }
+    drop(watchdog);
     if place == "foreground"
         && let Some(terminal) = Terminal::controlling()
     {
@@ -95,13 +121,13 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(became(program, rest))
 }
 
-/// Tells the watchdog, then lets go of the pipe, so that the command does not keep it open.
-fn make_known(pipe: u64) -> io::Result<()> {
+/// Tells the watchdog, and answers the pipe to it, which the command does not inherit.
+fn make_known(pipe: u64, lease: LeaseId) -> io::Result<File> {
     let mut watchdog = OpenOptions::new().write(true).open(format!("/dev/fd/{pipe}"))?;
-    watchdog.write_all(Word::Group(getpid()).line().as_bytes())?;
+    watchdog.write_all(Word::Group(lease, getpid()).line().as_bytes())?;
     let inherited = i32::try_from(pipe).map_err(io::Error::other)?;
     nix::unistd::close(inherited)?;
-    Ok(())
+    Ok(watchdog)
 }
 
 /// Becomes the command; comes back only if that failed, with the code a shell would give.

@@ -17,6 +17,7 @@ mod sentence;
 mod signals;
 mod supervise;
 mod terminal;
+mod wards;
 mod watchdog;
 
 pub(crate) use crew::{Crew, Member, reap};

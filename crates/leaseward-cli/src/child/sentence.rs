@@ -39,6 +39,12 @@ impl Grace {
         self.0
     }
 
+    /// How long a lease has to last for a command to be started under it: with less it would be asked to end the moment it
+    /// starts.
+    pub(crate) fn worth_starting(self) -> Duration {
+        self.0 + self.0 / 2
+    }
+
     fn kill_lead(self) -> Duration {
         (self.0 / 2).clamp(KILL_LEAD_MIN, KILL_LEAD_MAX)
     }
@@ -55,7 +61,7 @@ pub(super) enum Due {
     Kill,
 }
 
-/// The times that hang over a command; each renewal moves them.
+/// The times that hang over one command; each renewal of its lease moves them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sentence {
     grace: Grace,

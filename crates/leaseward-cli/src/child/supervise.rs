@@ -13,11 +13,11 @@ use super::{
     Grace, Signals,
     group::{Change, Ending, Group, next_change},
     launcher,
-    leash::Word,
+    leash::{LeaseId, Word},
     sentence::{Due, Sentence},
     signals::stop_ourselves,
     terminal::Terminal,
-    watchdog::{ACTED, Watchdog},
+    watchdog::Watchdog,
 };
 use crate::{
     exit::{CANNOT_RUN, Exit},
@@ -34,6 +34,9 @@ const SETTLE_GLANCE: Duration = Duration::from_millis(2);
 
 /// How long the watchdog may take to say goodbye before it is sent away: only a frozen one takes any time.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// There is one lease, or several that end together.
+const LEASE: LeaseId = 0;
 
 /// A hold on something for a while: what the command runs under.
 pub(crate) trait Tenure {
@@ -90,7 +93,7 @@ pub(crate) async fn supervise<T: Tenure>(
 /// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to
 /// end the moment it starts. The engine sends that renewal within a tenth of a second.
 async fn settle<T: Tenure>(job: &Job, tenure: &T) {
-    let needed = job.grace.get() + job.grace.get() / 2;
+    let needed = job.grace.worth_starting();
     let limit = SystemClock.now() + SETTLE_MAX;
     loop {
         let now = SystemClock.now();
@@ -125,10 +128,10 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
         // process 1 reaps nobody.
         let _ = set_child_subreaper(Some(getpid()));
         let sentence = Sentence::new(tenure.deadline(), job.grace);
-        let watchdog = Watchdog::start(sentence.deadline(), job.grace)?;
+        let watchdog = Watchdog::start(LEASE, sentence.deadline(), job.grace)?;
         let terminal = Terminal::controlling();
         let foreground = terminal.as_ref().is_some_and(Terminal::give_at_once);
-        let started = launcher::start(job, watchdog.pipe(), sentence.kill_at(), foreground);
+        let started = launcher::start(job, watchdog.pipe(), LEASE, sentence.kill_at(), foreground);
         let leader = match started {
             Ok(leader) => leader,
             Err(error) => {
@@ -173,7 +176,7 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
         let deadline = self.tenure.deadline();
         if self.lost.is_none() && deadline != self.sentence.deadline() {
             self.sentence.extend(deadline);
-            self.watchdog.tell(Word::Deadline(deadline));
+            self.watchdog.tell(Word::Deadline(LEASE, deadline));
         }
     }
 
@@ -220,10 +223,11 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
     fn reap(&mut self) {
         while let Some((pid, change)) = next_change() {
             match change {
-                Change::Ended(ending) if pid == self.group.id() => self.ending = Some(ending),
-                Change::Ended(ending) if pid == self.watchdog.pid() => {
-                    self.without_watchdog(ending)
+                Change::Ended(ending) if pid == self.group.id() => {
+                    self.interfered |= self.watchdog.has_acted(self.group);
+                    self.ending = Some(ending);
                 }
+                Change::Ended(_) if pid == self.watchdog.pid() => self.without_watchdog(),
                 Change::Stopped(signal) if pid == self.group.id() => self.on_stop(signal),
                 // An orphan of the command, adopted.
                 Change::Ended(_) | Change::Stopped(_) => {}
@@ -232,14 +236,14 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
     }
 
     /// A watchdog that is gone while the command runs is replaced.
-    fn without_watchdog(&mut self, ending: Ending) {
-        self.interfered |= ending == Ending::Code(ACTED);
+    fn without_watchdog(&mut self) {
         self.watchdog_gone = true;
         if self.ending.is_some() {
             return;
         }
-        if let Ok(mut next) = Watchdog::start(self.sentence.deadline(), self.job.grace) {
-            next.tell(Word::Group(self.group.id()));
+        self.interfered |= self.watchdog.has_acted(self.group);
+        if let Ok(mut next) = Watchdog::start(LEASE, self.sentence.deadline(), self.job.grace) {
+            next.tell(Word::Group(LEASE, self.group.id()));
             self.watchdog = next;
             self.watchdog_gone = false;
         }
@@ -275,9 +279,6 @@ impl<'a, T: Tenure> Supervisor<'a, T> {
     /// Ends what the command left behind in its group: it may not outlive the lease, which ends with the command.
     async fn clear_the_rest(&mut self, signals: &mut Signals) {
         let mut killed = false;
-        if !self.group.is_empty() {
-            self.watchdog.tell(Word::Ended);
-        }
         while !self.group.is_empty() {
             let now = SystemClock.now();
             self.ask_to_end(now);

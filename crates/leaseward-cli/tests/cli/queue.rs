@@ -38,6 +38,10 @@ impl Jobs {
         Self { place, url }
     }
 
+    pub(crate) fn on(server: &Postgres) -> Self {
+        Self { place: Place::new(), url: server.url() }
+    }
+
     fn arguments<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["queue"], arguments].concat()
     }
@@ -117,6 +121,7 @@ cases![
     a_job_is_added_and_shown,
     lines_of_stdin_become_jobs,
     a_bad_line_is_named_and_what_was_before_it_is_told,
+    what_cannot_be_added_makes_no_queue,
     unique_jobs_are_added_once,
     later_jobs_wait_and_are_shown_so,
     jobs_are_cancelled_one_by_one_and_all,
@@ -161,6 +166,21 @@ fn a_bad_line_is_named_and_what_was_before_it_is_told(jobs: &Jobs) {
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.contains("line 3: ") && ran.err.contains("2 jobs before"), "{}", ran.err);
     assert_eq!(jobs.count("bad", "ready"), 2);
+}
+
+fn what_cannot_be_added_makes_no_queue(jobs: &Jobs) {
+    let large = format!("\"{}\"\n", "x".repeat(1_100_000));
+    let ran = jobs.fed(&["add", "--queue", "large", "-"], &large);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("line 1: the payload has more than"), "{}", ran.err);
+    for key in ["--unique", "--key"] {
+        let ran = jobs.run(&["add", "--queue", "large", key, "", "1"]);
+        assert!(ran.code == 2 && ran.err.contains("a key has 1 to"), "{}", ran.err);
+    }
+    assert_eq!(jobs.json(&["stats", "--json"]), Value::Array(Vec::new()));
+    let ran = jobs.fed(&["add", "--queue", "large", "-"], &format!("1\n{large}"));
+    assert!(ran.code == 1 && ran.err.contains("line 2: "), "{}", ran.err);
+    assert_eq!(jobs.count("large", "ready"), 1);
 }
 
 fn unique_jobs_are_added_once(jobs: &Jobs) {

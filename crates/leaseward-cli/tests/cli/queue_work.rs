@@ -15,6 +15,7 @@ cases![
     dead_jobs_keep_their_errors_and_are_retried,
     many_jobs_are_done_once_each_by_two_workers,
     a_killed_worker_takes_its_command_with_it_and_the_job_runs_again,
+    jobs_of_a_vanished_worker_are_shown_so_and_waited_for,
     a_frozen_worker_does_not_keep_its_command,
     sigterm_lets_commands_finish,
     a_second_signal_gives_the_job_back,
@@ -120,6 +121,20 @@ fn a_killed_worker_takes_its_command_with_it_and_the_job_runs_again(jobs: &Jobs)
     assert_eq!(second.end().code, 0);
 }
 
+fn jobs_of_a_vanished_worker_are_shown_so_and_waited_for(jobs: &Jobs) {
+    jobs.ok(&["add", "1", "2", "3"]);
+    let work = ["work", "--ttl", "1s", "-j", "2", "--", "sh", "-c", "echo begun; sleep 1000"];
+    let mut first = jobs.start(&work);
+    assert_eq!((first.line(), first.line()), ("begun".to_owned(), "begun".to_owned()));
+    assert!(jobs.ok(&["ls"]).contains("running"));
+    signal(first.wrapper(), Signal::KILL);
+    until("it is shown", || jobs.ok(&["ls"]).matches("worker vanished").count() == 2);
+    let listed = jobs.ok(&["ls", "--state", "running", "-n", "1", "--json"]);
+    assert!(listed.contains(r#""worker_vanished":true"#), "{listed}");
+    let ran = jobs.run(&["work", "--ttl", "1s", "--until-empty", "--", "true"]);
+    assert!(ran.err.contains("3 done"), "{}", ran.err);
+}
+
 fn a_frozen_worker_does_not_keep_its_command(jobs: &Jobs) {
     jobs.ok(&["add", "1"]);
     let script = noting(jobs, "first", "sleep 1000");
@@ -175,10 +190,7 @@ fn a_second_signal_gives_the_job_back(jobs: &Jobs) {
     let job = jobs.json(&["show", id.trim(), "--json"]);
     assert_eq!(job["failures"], 0, "{job}");
     jobs.ok(&["work", "--queue", "default", "--until-empty", "--", "true"]);
-    let again = jobs.start(&["work", "--", "true"]);
-    until("it ran again", || jobs.count("default", "done") == 1);
-    signal(again.wrapper(), Signal::TERM);
-    assert_eq!(again.end().code, 0);
+    assert_eq!(jobs.count("default", "done"), 1);
 }
 
 fn a_cancelled_command_is_ended(jobs: &Jobs) {

@@ -194,3 +194,46 @@ fn without_configuration_it_works_in_the_users_state_folder() {
     assert_eq!((ran.code, ran.out.as_str()), (0, "one at a time\n"), "{}", ran.err);
     assert!(place.path(".local/state/leaseward/leases.db").exists());
 }
+
+#[test]
+fn a_command_that_would_wait_for_its_own_end_is_refused() {
+    let place = Place::new();
+    let tool = env!("CARGO_BIN_EXE_leaseward");
+    let refused: &[(&[&str], &[&str])] = &[
+        (&["run", "x"], &["run", "x"]),
+        (&["run", "x"], &["run", "--wait", "1h", "x"]),
+        (&["run", "x"], &["run", "--shared", "x"]),
+        (&["run", "--shared", "x"], &["run", "x"]),
+        (&["run", "--permits", "1", "x"], &["run", "--permits", "1", "x"]),
+        (&["run", "w", "x"], &["run", "x", "y"]),
+        (&["run", "x"], &["acquire", "x"]),
+        (&["elect", "x"], &["run", "x"]),
+    ];
+    let nested = |outer: &[&str], inner: &[&str]| {
+        let command: &[&str] = if inner[0] == "run" { &["--", "echo", "ran"] } else { &[] };
+        place.run([outer, &["--", tool], inner, command].concat())
+    };
+    for (outer, inner) in refused {
+        let ran = nested(outer, inner);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{outer:?} {inner:?}: {}", ran.err);
+        assert!(ran.err.contains("would wait for itself"), "{outer:?} {inner:?}: {}", ran.err);
+        assert!(ran.err.contains("hint: "), "{}", ran.err);
+    }
+    let possible: &[(&[&str], &[&str])] = &[
+        (&["run", "x"], &["run", "y"]),
+        (&["run", "--shared", "x"], &["run", "--shared", "x"]),
+        (&["run", "--permits", "2", "x"], &["run", "--permits", "2", "x"]),
+    ];
+    for (outer, inner) in possible {
+        let ran = nested(outer, inner);
+        assert_eq!(ran.out, "ran\n", "{outer:?} {inner:?}: {}", ran.err);
+    }
+    let ran = nested(&["run", "x"], &["run", "--no-wait", "--busy-code", "9", "x"]);
+    assert_eq!(ran.code, 9, "who does not wait is told that it is busy: {}", ran.err);
+    // What the environment says of a lease that is over refuses nothing.
+    let mut tool = place.tool(["run", "x", "--", "true"]);
+    let ran = Ran::from(
+        tool.env("LEASEWARD_NAME", "x").env("LEASEWARD_FENCE", "7").output().expect("it starts"),
+    );
+    assert_eq!(ran.code, 0, "{}", ran.err);
+}

@@ -121,6 +121,11 @@ pub(crate) enum Fate {
         body: Vec<u8>,
         after_us: i64,
     },
+    /// Broken off, and not by the job.
+    Interrupted {
+        body: Vec<u8>,
+        after_us: i64,
+    },
     /// As if it had never been claimed.
     Back {
         body: Vec<u8>,
@@ -216,6 +221,8 @@ pub(crate) struct Raw {
     pub(crate) fence: Option<i64>,
     pub(crate) key: Option<Box<str>>,
     pub(crate) who: Option<String>,
+    /// It is leased to a session that has ended.
+    pub(crate) is_orphaned: bool,
     pub(crate) body: Vec<u8>,
     pub(crate) result: Option<Vec<u8>>,
     pub(crate) progress: Option<Vec<u8>>,
@@ -278,7 +285,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
     ) -> Answer<'_, Vec<Raw>>;
     fn find(&self, id: JobId) -> Answer<'_, Option<Raw>>;
     fn stats(&self) -> Answer<'_, Vec<QueueStats>>;
-    /// Whether nothing of a queue is ready, put aside or leased.
+    /// Whether nothing of a queue is ready, due, put aside or leased.
     fn is_drained(&self, queue: i32) -> Answer<'_, bool>;
     fn configure(&self, session: i64, queue: i32, change: Change) -> Answer<'_, ()>;
     /// Pushes a job unless that was done for this or a later time; with no job it only remembers the time.

@@ -23,8 +23,7 @@ use crate::{NewJob, Queue, backend::Row};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 async fn rows(queue: &Queue, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Row>, Error> {
     let mut rows: Vec<Row> = Vec::new();
-    for job in jobs {
-        let row = queue.row(job).await?;
+    for row in queue.rows(jobs.into_iter().collect()).await? {
         let is_twin = row.unique.is_some()
             && rows.iter().any(|other| {
                 let key = |row: &Row| row.unique.as_ref().map(|(key, _)| key.clone());

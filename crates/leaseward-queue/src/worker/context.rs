@@ -61,6 +61,11 @@ impl Context {
         self.inner.trace.as_deref()
     }
 
+    /// Under which session of this process the job was claimed: jobs of one session have one [deadline](Self::deadline).
+    pub fn session(&self) -> u64 {
+        self.inner.life.id.unsigned_abs()
+    }
+
     /// Until when the job is this attempt's, as far as is known: moves with each sign of life of the process. Whatever the
     /// attempt has started outside of it is to be over by then.
     pub fn deadline(&self) -> Moment {
@@ -82,10 +87,15 @@ impl Context {
 
     /// Resolves when the job is lost: this process was taken for dead, and another one may have it.
     ///
+    /// If it was lost because the database was not reached in time, it is put back, and has lost no attempt, as soon as the
+    /// database answers and the last clone of this context was dropped. Whatever the attempt has started outside of the
+    /// handler keeps one until it is over.
+    ///
     /// # Cancel safety
     /// Cancel safe: ask again at any time.
     pub async fn lost(&self) {
-        if self.inner.control.told().await != crate::session::Stop::Lost {
+        use crate::session::Stop;
+        if !matches!(self.inner.control.told().await, Stop::Lost | Stop::Late) {
             std::future::pending::<()>().await;
         }
     }

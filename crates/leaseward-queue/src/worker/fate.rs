@@ -9,6 +9,9 @@ use crate::{
     job::micros, worker::MAX_ATTEMPTS_DEFAULT,
 };
 
+/// So often the pause after an interruption grows: an outage is over some time, and it was not the job.
+const GROWTH_MAX: u32 = 5;
+
 /// How a worker treats jobs that do not say so themselves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
@@ -37,8 +40,9 @@ pub(crate) struct Chance {
 }
 
 impl Policy {
-    pub(crate) fn ended(&self, body: Body, ending: Ending) -> (EventKind, Fate) {
+    pub(crate) fn ended(&self, body: Body, ending: Ending, chance: Chance) -> (EventKind, Fate) {
         match (ending, self.keep) {
+            (Ending::Interrupted, _) => self.interrupted(body, chance),
             (Ending::Snooze(time), _) => {
                 (EventKind::Snoozed, Fate::Snoozed { body: body.encode(), after_us: micros(time) })
             }
@@ -52,6 +56,14 @@ impl Policy {
                 (EventKind::Done, Fate::Kept { body: body.encode(), result, for_us: micros(time) })
             }
         }
+    }
+
+    /// The attempt was broken off, and not by the job: it is tried again, and has lost no attempt.
+    pub(crate) fn interrupted(&self, mut body: Body, chance: Chance) -> (EventKind, Fate) {
+        body.interruptions += 1;
+        let pause = self.backoff.pause(body.interruptions.min(GROWTH_MAX), chance.random);
+        let fate = Fate::Interrupted { body: body.encode(), after_us: micros(pause) };
+        (EventKind::Interrupted, fate)
     }
 
     pub(crate) fn cancelled(&self, body: &Body) -> Fate {
@@ -94,6 +106,7 @@ mod tests {
             payload: RawValue::from_string("1".into()).expect("json"),
             pushed_us: 1,
             failures: 0,
+            interruptions: 0,
             max_attempts,
             timeout_ms: None,
             unique: None,
@@ -141,12 +154,27 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupted_job_loses_no_attempt_and_waits_longer_each_time() {
+        let policy = Policy { max_attempts: 1, ..Policy::default() };
+        let (mut body, mut pauses) = (body(Some(1)), Vec::new());
+        for _ in 0..7 {
+            let (kind, fate) = policy.ended(body, Ending::Interrupted, CHANCE);
+            assert_eq!(kind, EventKind::Interrupted);
+            let Fate::Interrupted { body: kept, after_us } = fate else { panic!("{fate:?}") };
+            body = Body::decode(&kept).expect("its own");
+            pauses.push(after_us / 1_000_000);
+        }
+        assert_eq!((body.failures, body.interruptions), (0, 7));
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16], "half of the longest");
+    }
+
+    #[test]
     fn only_what_is_kept_is_written() {
-        let (kind, fate) = Policy::default().ended(body(None), Ending::Done);
+        let (kind, fate) = Policy::default().ended(body(None), Ending::Done, CHANCE);
         assert!(kind == EventKind::Done && matches!(fate, Fate::Done));
         let keeps = Policy { keep: Some(Duration::from_secs(1)), ..Policy::default() };
         let ending = Ending::result(&7).unwrap_or_default();
-        let (_, fate) = keeps.ended(body(None), ending);
+        let (_, fate) = keeps.ended(body(None), ending, CHANCE);
         assert!(
             matches!(fate, Fate::Kept { result: Some(result), for_us: 1_000_000, .. } if result == b"7")
         );

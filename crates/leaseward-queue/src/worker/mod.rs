@@ -51,6 +51,8 @@ pub struct Summary {
     pub dead: u64,
     /// Jobs snoozed, cancelled or given back.
     pub other: u64,
+    /// Attempts that were interrupted, and do not count.
+    pub interrupted: u64,
     /// Attempts that were lost, or came too late.
     pub lost: u64,
 }
@@ -150,7 +152,8 @@ impl Worker {
     /// Works without end.
     ///
     /// The handler gets the payload and the [`Context`] of the attempt. If it ends well the job is done; if it fails or panics
-    /// the job is tried again later, or is dead; if it takes too long, is cancelled or [lost](Context::lost), it is dropped.
+    /// the job is tried again later, or is dead; if it takes too long, is cancelled or [lost](Context::lost), it is dropped. If
+    /// it was lost because the database was not reached in time, the job is put back as interrupted.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](leaseward::ErrorKind) for a bad name; what the database says if it is not reached at the
@@ -190,7 +193,8 @@ impl Worker {
         self.work(end, false, handler).await
     }
 
-    /// Works until no job of the queue is ready or leased to anyone, or the future resolves.
+    /// Works until no job of the queue is ready, due or leased to anyone, and none that this worker has interrupted is to run
+    /// again, or the future resolves.
     ///
     /// # Errors
     /// As [`Worker::run`].

@@ -70,6 +70,8 @@ pub(super) struct Pump {
     pub(super) poll: Duration,
     grace: Duration,
     until_empty: bool,
+    /// When the last of the jobs is due that were interrupted here: until then the queue is not empty.
+    due_at: Instant,
     bound: Duration,
     failures: u32,
 }
@@ -110,6 +112,7 @@ impl Pump {
             poll: worker.poll,
             grace: worker.grace,
             until_empty,
+            due_at: Instant::now(),
             bound: RETRY_FIRST,
             failures: 0,
         }
@@ -178,7 +181,8 @@ impl Pump {
                 self.hopeful = true;
                 return false;
             }
-            if self.until_empty && self.shared.held() == 0 && self.is_drained().await {
+            let is_idle = self.shared.held() == 0 && self.due_at <= Instant::now();
+            if self.until_empty && is_idle && self.is_drained().await {
                 return true;
             }
         }
@@ -235,7 +239,8 @@ impl Pump {
         if self.life.is_over() && claim > 0 {
             match self.inner.sessions.life().await {
                 Ok(life) => {
-                    self.leases.retain(|(of, _), _| *of == life.id);
+                    // What is to be said of the last one is still to be written down.
+                    self.leases.retain(|(of, _), _| *of == self.life.id);
                     self.life = life;
                     self.suspect = None;
                 }
@@ -289,8 +294,7 @@ impl Pump {
         for outcome in outcomes {
             *counts.entry((outcome.life.id, outcome.ending.token)).or_default() += 1;
         }
-        // Of a session that is over nobody knows what else is in a lease: it is never whole, and those who take it over see to
-        // the rest.
+        // A lease of which jobs were lost is never whole: those who take it over see to the rest.
         let is_whole = |(lease, count): (&(i64, i64), &usize)| {
             self.leases.get(lease).filter(|left| *left <= count).map(|_| lease.1)
         };
@@ -319,6 +323,9 @@ impl Pump {
             // In doubt it is our own first attempt to write it down that it is stale by.
             if !turned.ours.contains(&token) && !outcome.is_doubtful {
                 self.stale(&outcome);
+            } else if let Fate::Interrupted { after_us, .. } = outcome.ending.fate {
+                let pause = Duration::from_micros(after_us.max(0).cast_unsigned());
+                self.due_at = self.due_at.max(Instant::now() + pause);
             }
         }
         for queue in turned.freed {

@@ -30,6 +30,9 @@ use crate::{
     session::{Control, Stop},
 };
 
+/// How often it is looked whether a context is still held.
+const GLANCE: Duration = Duration::from_millis(10);
+
 pub(super) struct Runner<T, H> {
     pub(super) queue: Queue,
     pub(super) name: Arc<str>,
@@ -67,7 +70,7 @@ where
         self.shared.running.begun(id, &control);
         // After it can be told: whoever ends the session tells those that are running.
         if life.is_over() {
-            control.stop(Stop::Lost);
+            control.stop(life.stop());
         }
         let context = Context {
             inner: Arc::new(Inner {
@@ -79,7 +82,7 @@ where
                 trace: body.trace.clone(),
                 life,
                 control,
-                noted: AtomicBool::new(body.failures > 0),
+                noted: AtomicBool::new(body.failures > 0 || body.interruptions > 0),
                 in_transaction: AtomicBool::new(false),
             }),
         };
@@ -93,7 +96,22 @@ where
         );
         let end = self.carry_out(&body, &context).instrument(span).await;
         self.shared.running.ended(id);
-        self.conclude(&context, body, key, end, begin.elapsed())
+        let is_late = matches!(end, End::Stopped(Stop::Late));
+        let outcome = self.conclude(&context, body, key, end, begin.elapsed())?;
+        (!is_late || self.is_let_go(&context).await).then_some(outcome)
+    }
+
+    /// Whether nothing that the attempt has started is left, as far as the context is held by it: only then is its job given
+    /// back. Later than a TTL others have taken the job.
+    async fn is_let_go(&self, context: &Context) -> bool {
+        let until = Instant::now() + self.queue.inner.sessions.ttl;
+        while Arc::strong_count(&context.inner) > 1 {
+            if Instant::now() >= until {
+                return false;
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+        true
     }
 
     async fn carry_out(&self, body: &Body, context: &Context) -> End {
@@ -147,7 +165,7 @@ where
         let failed = |failure: &Failure| policy.failed(body.clone(), fence, failure, false, chance);
         let mut message = None;
         let (kind, fate) = match end {
-            End::Said(Ok(ending)) => policy.ended(body, ending),
+            End::Said(Ok(ending)) => policy.ended(body, ending, chance),
             End::Said(Err(failure)) => {
                 let ended = failed(&failure);
                 message = Some(failure.message);
@@ -163,6 +181,7 @@ where
             End::Stopped(Stop::Abandoned) => {
                 (EventKind::GivenBack, Fate::Back { body: body.encode() })
             }
+            End::Stopped(Stop::Late) => policy.interrupted(body, chance),
             End::Stopped(Stop::Lost) => {
                 self.shared.summary.lock().lost += 1;
                 self.tell(context, EventKind::Lost, Some(run), None);
@@ -191,6 +210,7 @@ where
         let mut summary = self.shared.summary.lock();
         match kind {
             EventKind::Done => summary.done += 1,
+            EventKind::Interrupted => summary.interrupted += 1,
             EventKind::Failed => summary.failed += 1,
             EventKind::Dead => {
                 summary.failed += 1;

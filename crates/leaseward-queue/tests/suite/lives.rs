@@ -4,7 +4,7 @@ use std::{future::pending, time::Duration};
 
 use leaseward_queue::{Failure, JobState, NewJob, Worker};
 
-use crate::help::{Background, Elsewhere, Place, Seen, cases, done, until};
+use crate::help::{Background, Elsewhere, MORTAL, Place, Seen, cases, done, until};
 
 cases![
     jobs_of_a_vanished_worker_run_elsewhere,
@@ -12,6 +12,9 @@ cases![
     a_worker_that_ends_finishes_what_runs_and_gives_the_rest_back,
     a_worker_that_ends_gives_back_what_takes_too_long,
     a_process_that_was_stopped_loses_its_jobs_and_goes_on,
+    what_a_process_breaks_off_because_it_was_away_loses_no_attempt,
+    of_processes_that_were_away_together_each_says_what_became_of_its_jobs,
+    what_is_due_or_a_vanished_workers_is_not_drained,
 ];
 
 async fn jobs_of_a_vanished_worker_run_elsewhere(place: &Place) {
@@ -166,4 +169,107 @@ async fn a_process_that_was_stopped_loses_its_jobs_and_goes_on(place: &Place) {
     done(&queue, "stopped", 1).await;
     other.end().await;
     elsewhere.vanish();
+}
+
+/// A worker whose first attempt at each job has no end. What that has started lasts a little longer than it.
+fn broken_off(
+    place: &Place,
+    ttl: Duration,
+    queue: &'static str,
+    seen: &Seen<(u64, u32, bool)>,
+) -> Elsewhere {
+    let (seen, over) = (seen.clone(), Seen::new());
+    Elsewhere::living(place, ttl, queue, move |number, context| {
+        let (over, job) = (over.clone(), number.as_u64().expect("a number"));
+        let is_over = over.all().contains(&job);
+        seen.add((job, context.attempt(), is_over));
+        tokio::spawn(async move {
+            context.lost().await;
+            tokio::time::sleep(MORTAL / 4).await;
+            over.add(job);
+            drop(context);
+        });
+        async move {
+            if !is_over {
+                pending::<()>().await;
+            }
+            Ok::<(), Failure>(())
+        }
+    })
+}
+
+async fn what_a_process_breaks_off_because_it_was_away_loses_no_attempt(place: &Place) {
+    let queue = place.client().await;
+    let seen = Seen::new();
+    let elsewhere = broken_off(place, MORTAL, "away", &seen);
+    let id = queue.push(NewJob::new("away", &7).max_attempts(1)).await.expect("pushed").id();
+    seen.wait_for(1).await;
+    let job = || async { queue.job(id).await.expect("asked").expect("it is there") };
+    assert!(!job().await.worker_vanished);
+    let frozen = elsewhere.freeze();
+    until("its session ends", || async { job().await.worker_vanished.then_some(()) }).await;
+    drop(frozen);
+    done(&queue, "away", 1).await;
+    // The same attempt as before, begun once the one before had ended in every respect.
+    assert_eq!(seen.all(), [(7, 1, false), (7, 1, true)]);
+    let stats = &queue.stats().await.expect("asked")[0];
+    assert_eq!((stats.interrupted, stats.failed, stats.dead), (1, 0, 0), "{stats:?}");
+    elsewhere.vanish();
+}
+
+async fn of_processes_that_were_away_together_each_says_what_became_of_its_jobs(place: &Place) {
+    let queue = place.client().await;
+    let seen = Seen::new();
+    let ttl = MORTAL * 3;
+    let crowd = [broken_off(place, ttl, "one", &seen), broken_off(place, ttl, "two", &seen)];
+    for name in ["one", "two"] {
+        queue.push(NewJob::new(name, &1).max_attempts(1)).await.expect("pushed");
+    }
+    seen.wait_for(2).await;
+    let (first, second) = (crowd[0].freeze(), crowd[1].freeze());
+    for name in ["one", "two"] {
+        until("its session ends", || async {
+            let running = queue.jobs(name, JobState::Running, None, 1).await.expect("asked");
+            running[0].worker_vanished.then_some(())
+        })
+        .await;
+    }
+    drop(first);
+    until("the first has said what became of its job", || async {
+        (queue.stats().await.expect("asked")[0].interrupted == 1).then_some(())
+    })
+    .await;
+    drop(second);
+    for name in ["one", "two"] {
+        done(&queue, name, 1).await;
+    }
+    for stats in queue.stats().await.expect("asked") {
+        assert_eq!((stats.interrupted, stats.failed, stats.dead), (1, 0, 0), "{stats:?}");
+    }
+    crowd.into_iter().for_each(Elsewhere::vanish);
+}
+
+async fn what_is_due_or_a_vanished_workers_is_not_drained(place: &Place) {
+    let queue = place.client().await;
+    // There is no worker, so nothing is moved that is due.
+    let later = NewJob::new("due", &1).after(Duration::from_millis(1));
+    queue.push(later).await.expect("pushed");
+    until("it is due", || async { (!queue.is_drained("due").await.expect("asked")).then_some(()) })
+        .await;
+    queue.push(NewJob::new("vanished", &1)).await.expect("pushed");
+    let begun = Seen::new();
+    let elsewhere = Elsewhere::start(place, "vanished", {
+        let begun = begun.clone();
+        move |_, _| {
+            begun.add(());
+            pending::<Result<(), Failure>>()
+        }
+    });
+    begun.wait_for(1).await;
+    elsewhere.vanish();
+    let summary = Worker::new(&queue, "vanished")
+        .drain(pending(), |_: u32, _| async { Ok::<(), Failure>(()) })
+        .await
+        .expect("a worker begins");
+    assert_eq!(summary.done, 1);
 }

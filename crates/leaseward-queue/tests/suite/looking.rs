@@ -124,6 +124,10 @@ async fn what_cannot_be_is_refused(place: &Place) {
         let error = queue.push(job).await.expect_err("it cannot be");
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
     }
+    // One that could be changes nothing.
+    let both = [NewJob::new("q", &1), NewJob::new("q", &1).key("")];
+    assert!(queue.push_many(both).await.is_err());
+    assert!(queue.stats().await.expect("asked").is_empty(), "no queue was made");
     let error = queue.set_key_limit("q", 0).await.expect_err("none could run");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }

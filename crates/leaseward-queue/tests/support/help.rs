@@ -391,17 +391,29 @@ impl Elsewhere {
         F: Future<Output = Result<R, Failure>> + Send + 'static,
         R: Into<Ending> + Send + 'static,
     {
+        Self::living(place, MORTAL, queue, handler)
+    }
+
+    /// One that is taken for dead after so long.
+    pub(crate) fn living<H, F, R>(
+        place: &Place,
+        ttl: Duration,
+        queue: &'static str,
+        handler: H,
+    ) -> Self
+    where
+        H: Fn(serde_json::Value, Context) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<R, Failure>> + Send + 'static,
+        R: Into<Ending> + Send + 'static,
+    {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime can be made");
         let url = place.url.clone();
         runtime.spawn(async move {
-            let client = Queue::builder()
-                .ttl(MORTAL)
-                .connect(&url)
-                .await
-                .expect("the database can be reached");
-            Worker::new(&client, queue).run(handler).await.expect("a worker begins")
+            let client =
+                Queue::builder().ttl(ttl).connect(&url).await.expect("the database can be reached");
+            Worker::new(&client, queue).backoff(SOON).run(handler).await.expect("a worker begins")
         });
         Self { runtime, ice: Arc::default() }
     }

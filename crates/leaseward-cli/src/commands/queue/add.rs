@@ -173,6 +173,7 @@ impl AddArgs {
         if let Some(timeout) = self.timeout {
             job = job.timeout(timeout);
         }
+        job.check()?;
         Ok(job)
     }
 }

@@ -48,6 +48,7 @@ pub(super) struct Shop {
     /// Whether stdout is ours alone.
     as_json: bool,
     snooze: Duration,
+    grace: Grace,
     /// True when commands are to end.
     hurried: watch::Receiver<bool>,
     crew: Mutex<Crew>,
@@ -59,6 +60,8 @@ pub(super) struct Shop {
 enum End {
     /// By itself, with the last of what it said.
     Exited(io::Result<ExitStatus>, String),
+    /// The watchdog ended it, because the session was about to end.
+    Interrupted,
     /// The worker ends, and has waited long enough.
     Hurried(io::Result<ExitStatus>),
 }
@@ -78,6 +81,7 @@ impl Shop {
             raw,
             as_json,
             snooze,
+            grace,
             hurried,
             crew: Mutex::new(Crew::new(grace)),
             contexts: under_way::Contexts::default(),
@@ -85,13 +89,13 @@ impl Shop {
         }
     }
 
-    /// Passes the session's deadline on to the watchdog, until it is dropped.
+    /// Passes the deadlines of sessions on to the watchdog, until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
-            if let Some(deadline) = self.contexts.deadline() {
+            for (session, deadline) in self.contexts.deadlines() {
                 // Without a watchdog nothing new is started; it is tried again.
-                let _ = self.crew.lock().await.keep(deadline);
+                let _ = self.crew.lock().await.keep(session, deadline);
             }
         }
     }
@@ -101,9 +105,8 @@ impl Shop {
         let mut minders = std::mem::take(&mut *self.minders.lock().await);
         while minders.join_next().await.is_some() {}
         let mut crew = self.crew.lock().await;
-        crew.dismiss();
         let patience = now() + Duration::from_secs(1);
-        while !crew.is_alone() && now() < patience {
+        while !crew.dismiss() && now() < patience {
             tokio::time::sleep(GLANCE).await;
         }
     }
@@ -114,7 +117,12 @@ impl Shop {
         payload: Box<RawValue>,
         context: Context,
     ) -> Result<Ending, Failure> {
-        let started = self.crew.lock().await.start(&self.command, context.deadline(), |command| {
+        // What is dropped when the session ends need not wait for that.
+        while context.deadline().since(now()) < self.grace.worth_starting() {
+            tokio::time::sleep(GLANCE).await;
+        }
+        let (session, deadline) = (context.session(), context.deadline());
+        let started = self.crew.lock().await.start(&self.command, session, deadline, |command| {
             self.set_up(command, &context);
         });
         let member = started.map_err(|error| not_done("the command cannot be started", &error))?;
@@ -133,6 +141,7 @@ impl Shop {
         drop(here);
         match end {
             Ok(Some(End::Exited(status, said))) => self.judge(status, &said),
+            Ok(Some(End::Interrupted)) => Ok(Ending::Interrupted),
             Ok(Some(End::Hurried(Ok(status)))) if status.success() => Ok(Ending::Done),
             // Given back, at once and without counting.
             Ok(Some(End::Hurried(_))) => Ok(Ending::Snooze(Duration::ZERO)),
@@ -202,8 +211,13 @@ impl Shop {
         let hurried = async move { drop(hurried.wait_for(|hurried| *hurried).await) };
         let end = tokio::select! {
             status = member.child.wait() => {
+                // Asked before anything else can happen to the group.
+                let was_made_to = self.crew.lock().await.was_made_to_end(member.group);
                 let _ = tokio::time::timeout(LAST_WORDS, hearing).await;
-                Some(End::Exited(status, tail.lock().await.text()))
+                match status {
+                    Ok(status) if was_made_to && !status.success() => Some(End::Interrupted),
+                    status => Some(End::Exited(status, tail.lock().await.text())),
+                }
             }
             _ = &mut gone => {
                 self.stopped(&mut member, &context).await;
@@ -230,7 +244,6 @@ impl Shop {
         if is_lost {
             // Another worker may have it already.
             member.group.signal(Signal::KILL);
-            self.crew.lock().await.over(member);
             let _ = member.child.wait().await;
         } else {
             let _ = ask_then_kill(member).await;
@@ -314,9 +327,9 @@ fn listen(stderr: Option<ChildStderr>) -> (Arc<Mutex<Tail>>, tokio::task::JoinHa
     (tail, hearing)
 }
 
-/// Attempts that are under way: their session has one deadline.
+/// Attempts that are under way: those of one session have one deadline.
 mod under_way {
-    use std::sync::Mutex;
+    use std::{collections::BTreeMap, sync::Mutex};
 
     use leaseward::clock::Moment;
 
@@ -334,9 +347,9 @@ mod under_way {
             self.all().retain(|context| context.id() != id);
         }
 
-        /// The newest: of a session that is over it does not move any more.
-        pub(super) fn deadline(&self) -> Option<Moment> {
-            self.all().iter().map(Context::deadline).max()
+        /// The deadline of each session.
+        pub(super) fn deadlines(&self) -> BTreeMap<u64, Moment> {
+            self.all().iter().map(|context| (context.session(), context.deadline())).collect()
         }
 
         fn all(&self) -> std::sync::MutexGuard<'_, Vec<Context>> {

@@ -18,7 +18,8 @@ const PAYLOAD_CHARS: usize = 48;
 /// List jobs, in the order of claims
 ///
 /// With `--json` one object a line: `id`, `queue`, `state`, `priority`, `payload`, `pushed_us`, `at_us` (when it is due,
-/// was claimed, or ended), `failures`, `max_attempts`, `key`, `fence`, `worker`, `history` (the last failures: `attempt`,
+/// was claimed, or ended), `failures`, `interruptions` (which do not count), `max_attempts`, `key`, `fence`, `worker`,
+/// `worker_vanished` (it gave no sign of life for its TTL; the job will run again), `history` (the last failures: `attempt`,
 /// `at_us`, `fence`, `error`), `trace`, `progress`, `result`.
 #[derive(Args, Debug)]
 #[command(visible_alias = "list", after_long_help = AFTER)]
@@ -111,7 +112,7 @@ fn row(queue: &str, job: &JobView) -> Vec<String> {
     vec![
         job.id.to_string(),
         queue.to_owned(),
-        word(job.state).to_owned(),
+        word(job).to_owned(),
         when(job),
         format!("{} ago", age(job.pushed_us)),
         failures(job),

@@ -67,7 +67,7 @@ pub(crate) async fn run(args: RetryArgs, desk: &mut Desk) -> Result<Exit, Failur
     match desk.answer(queue.job(id)).await? {
         None => Err(gone(id)),
         Some(job) => {
-            let state = word(job.state);
+            let state = word(&job);
             Err(Failure::new(Exit::Other, format!("`{id}` is not dead, but {state}"))
                 .hint("a job that failed and is not dead is tried again by itself"))
         }

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: &ShowArgs, desk: &mut Desk) -> Result<Exit, Failur
     let mut rows = vec![
         ("id", job.id.to_string()),
         ("queue", name),
-        ("state", format!("{} {}", word(job.state), when(&job)).trim_end_matches(" -").to_owned()),
+        ("state", format!("{} {}", word(&job), when(&job)).trim_end_matches(" -").to_owned()),
         ("priority", job.priority.to_string()),
         ("pushed", format!("{} ({} ago)", time(job.pushed_us), age(job.pushed_us))),
         ("failures", failures(&job)),
@@ -62,6 +62,7 @@ fn rest(job: &JobView) -> Vec<(&'static str, String)> {
     let single = [
         ("worker", job.worker.clone()),
         ("fence", job.fence.map(|fence| fence.to_string())),
+        ("interrupted", (job.interruptions > 0).then(|| format!("{} times", job.interruptions))),
         ("key", job.key.clone()),
         ("trace", job.trace.clone()),
         ("progress", json(&job.progress)),

@@ -9,7 +9,8 @@ use crate::{exit::Exit, failure::Failure};
 /// Show how many jobs each queue has, and has had
 ///
 /// As quick with a million jobs as with none. With `--json` one array of objects: `name`, `paused`, `limit`, `key_limit`,
-/// `ready`, `later`, `blocked`, `running`, `dead`, and since the queue was made `pushed`, `done`, `failed`, `cancelled`.
+/// `ready`, `later`, `blocked`, `running`, `dead`, and since the queue was made `pushed`, `done`, `failed`, `interrupted`,
+/// `cancelled`.
 #[derive(Args, Debug)]
 pub(crate) struct StatsArgs {
     /// Only this queue
@@ -22,8 +23,18 @@ pub(crate) struct StatsArgs {
 }
 
 /// What stands above the columns of [`cells`].
-pub(super) const HEAD: [&str; 9] =
-    ["QUEUE", "READY", "RUNNING", "LATER", "BLOCKED", "DEAD", "PUSHED", "DONE", "FAILED"];
+pub(super) const HEAD: [&str; 10] = [
+    "QUEUE",
+    "READY",
+    "RUNNING",
+    "LATER",
+    "BLOCKED",
+    "DEAD",
+    "PUSHED",
+    "DONE",
+    "FAILED",
+    "INTERRUPTED",
+];
 
 /// Carries it out.
 pub(crate) async fn run(args: &StatsArgs, desk: &mut Desk) -> Result<Exit, Failure> {
@@ -60,6 +71,7 @@ pub(super) fn cells(stats: &QueueStats) -> Vec<String> {
         stats.pushed,
         stats.done,
         stats.failed,
+        stats.interrupted,
     ];
     std::iter::once(name).chain(numbers.map(|number| number.to_string())).collect()
 }

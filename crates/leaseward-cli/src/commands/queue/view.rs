@@ -53,9 +53,10 @@ impl State {
     }
 }
 
-/// A state as one word.
-pub(super) fn word(state: JobState) -> &'static str {
-    match state {
+/// A state in a word or two.
+pub(super) fn word(job: &JobView) -> &'static str {
+    match job.state {
+        JobState::Running if job.worker_vanished => "worker vanished",
         JobState::Ready => "ready",
         JobState::Later => "later",
         JobState::Blocked => "blocked",
@@ -78,10 +79,12 @@ pub(super) struct JobRow<'a> {
     pushed_us: u64,
     at_us: Option<i64>,
     failures: u32,
+    interruptions: u32,
     max_attempts: Option<u32>,
     key: Option<&'a str>,
     fence: Option<u64>,
     worker: Option<&'a str>,
+    worker_vanished: bool,
     history: Vec<FailedRow<'a>>,
     trace: Option<&'a str>,
     progress: Option<&'a RawValue>,
@@ -113,10 +116,12 @@ impl<'a> JobRow<'a> {
             pushed_us: job.pushed_us,
             at_us: job.at_us,
             failures: job.failures,
+            interruptions: job.interruptions,
             max_attempts: job.max_attempts,
             key: job.key.as_deref(),
             fence: job.fence.map(leaseward::Fence::get),
             worker: job.worker.as_deref(),
+            worker_vanished: job.worker_vanished,
             history: job.history.iter().map(failed).collect(),
             trace: job.trace.as_deref(),
             progress: job.progress.as_deref(),

@@ -50,7 +50,8 @@ const MARGIN: Duration = Duration::from_secs(10);
 ///          kept with the job
 ///
 /// A command never outlives the worker's lease on its job: if the worker cannot reach the store, or is killed with -9 or
-/// frozen, a watchdog ends the command, SIGTERM first. Jobs of a worker that vanished run elsewhere within the TTL and a
+/// frozen, a watchdog ends the command, SIGTERM first. Unless the worker is gone, such a job was interrupted: it is put back,
+/// runs again after a pause, and has lost no attempt. Jobs of a worker that vanished run elsewhere within the TTL and a
 /// second. When a command has ended, what it left running in its process group is ended too.
 ///
 /// SIGTERM, SIGINT and SIGHUP end the worker: it claims nothing more and lets commands finish, for `--grace`; then, or on a
@@ -66,9 +67,9 @@ pub(crate) struct WorkArgs {
     #[arg(long, short = 'j', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
 
-    /// End when no job of the queue is ready or leased to anyone
+    /// End when no job of the queue is ready, due or leased to anyone, a worker that vanished included
     ///
-    /// What is to be run later, also after it failed, is not waited for.
+    /// What is to be run later, also after it failed, is not waited for, unless this worker has interrupted it.
     #[arg(long)]
     until_empty: bool,
 
@@ -288,6 +289,9 @@ fn told(event: &Event, as_json: bool, printer: Printer) {
     }
     let (word, tone) = match event.kind {
         EventKind::Failed => ("failed", Tone::Careful),
+        EventKind::Interrupted => {
+            ("was interrupted: the store was not reached in time; it will run again", Tone::Careful)
+        }
         EventKind::Dead => ("is dead", Tone::Bad),
         EventKind::Lost => ("was lost: this worker was taken for dead", Tone::Bad),
         EventKind::Stale => ("came too late: it was given to another worker", Tone::Bad),
@@ -301,9 +305,15 @@ fn told(event: &Event, as_json: bool, printer: Printer) {
 }
 
 fn report(summary: Summary, printer: Printer) {
-    let Summary { done, failed, dead, other, lost, .. } = summary;
+    let Summary { done, failed, dead, other, interrupted, lost, .. } = summary;
     let mut parts = vec![format!("{done} done")];
-    let rest = [(failed, "attempts failed"), (dead, "dead"), (other, "given back"), (lost, "lost")];
+    let rest = [
+        (failed, "attempts failed"),
+        (dead, "dead"),
+        (other, "given back"),
+        (interrupted, "interrupted"),
+        (lost, "lost"),
+    ];
     parts.extend(rest.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
     printer.say(&parts.join(", "));
 }

@@ -44,19 +44,19 @@ fn state(code: i16) -> JobState {
     }
 }
 
-/// Everything that lies in one of the places, in columns of one kind.
+/// Everything that lies in one of the places, in columns of one kind; `orphaned`: leased to a session that has ended.
 fn source(schema: &str, of: JobState) -> String {
     let running = format!(
         "SELECT u.i AS id, 3::smallint AS state, l.since AS at, l.token AS fence, l.lkeys[u.o] AS lkey, s.who AS who, \
-         l.bodies[u.o] AS body, NULL::bytea AS result \
-         FROM {schema}.lease l JOIN {schema}.session s ON s.id = l.session, \
+         l.bodies[u.o] AS body, NULL::bytea AS result, coalesce(s.expires <= {schema}.now_us(), true) AS orphaned \
+         FROM {schema}.lease l LEFT JOIN {schema}.session s ON s.id = l.session, \
          unnest(l.ids) WITH ORDINALITY u(i, o) WHERE NOT u.i = ANY (l.done)"
     );
     let plain = |table: &str, at: &str, key: &str| {
         let code = code(of);
         format!(
             "SELECT id, {code}::smallint AS state, {at} AS at, fence, {key} AS lkey, NULL::text AS who, body, \
-             NULL::bytea AS result FROM {schema}.{table}"
+             NULL::bytea AS result, false AS orphaned FROM {schema}.{table}"
         )
     };
     match of {
@@ -72,7 +72,8 @@ fn source(schema: &str, of: JobState) -> String {
         JobState::Done | JobState::Cancelled => {
             let is_done = if of == JobState::Done { "state = 1" } else { "state <> 1" };
             format!(
-                "SELECT id, {}::smallint AS state, at, fence, NULL::text AS lkey, NULL::text AS who, body, result \
+                "SELECT id, {}::smallint AS state, at, fence, NULL::text AS lkey, NULL::text AS who, body, result, \
+                 false AS orphaned \
                  FROM {schema}.kept WHERE {is_done}",
                 code(of)
             )
@@ -90,7 +91,8 @@ fn read(row: &Row) -> Result<Raw, Error> {
         who: get(row, 5)?,
         body: get(row, 6)?,
         result: get(row, 7)?,
-        progress: get(row, 8)?,
+        is_orphaned: get(row, 8)?,
+        progress: get(row, 9)?,
     })
 }
 
@@ -152,6 +154,7 @@ impl Postgres {
                 later: number(10)?,
                 blocked: number(11)?,
                 leased: number(12)?,
+                interrupted: number(13)?,
             });
             Ok(stats)
         };
@@ -163,8 +166,10 @@ impl Postgres {
         let some = |table: &str| {
             format!("EXISTS (SELECT FROM {schema}.{table} WHERE id > $1 AND id < $2)")
         };
+        // What is due is as good as ready: it is moved within a second.
         let sql = format!(
-            "SELECT NOT ({} OR {} OR {} OR EXISTS (SELECT FROM {schema}.lease WHERE queue = $3))",
+            "SELECT NOT ({} OR {} OR {} OR EXISTS (SELECT FROM {schema}.lease WHERE queue = $3) \
+             OR EXISTS (SELECT FROM {schema}.later WHERE id > $1 AND id < $2 AND due <= {schema}.now_us()))",
             some("ready"),
             some("suspect"),
             some("blocked")

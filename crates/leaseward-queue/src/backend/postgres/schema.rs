@@ -6,11 +6,12 @@ use tokio_postgres::types::Type;
 use super::params::{get, only};
 
 /// What each version added, in their order. Never changed once released: forward only.
-const STEPS: [&str; 4] = [
+const STEPS: [&str; 5] = [
     include_str!("sql/v1.sql"),
     include_str!("sql/v2.sql"),
     include_str!("sql/v3.sql"),
     include_str!("sql/v4.sql"),
+    include_str!("sql/v5.sql"),
 ];
 
 /// Made anew by each version.

@@ -59,6 +59,7 @@ fn parts(fate: &Fate) -> Parts<'_> {
         Fate::Back { body } => (5, 0, Some(body), None),
         Fate::Dead { body } => (6, 0, Some(body), None),
         Fate::Snoozed { body, after_us } => (8, -after_us, Some(body), None),
+        Fate::Interrupted { body, after_us } => (9, -after_us, Some(body), None),
     }
 }
 

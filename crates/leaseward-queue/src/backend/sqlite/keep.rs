@@ -14,7 +14,7 @@ use crate::{
 const TIDY_COUNT: usize = 1_000;
 
 /// An id that changes with every boot; empty where the system has none (it is Linux's).
-static BOOT: LazyLock<String> = LazyLock::new(|| {
+pub(super) static BOOT: LazyLock<String> = LazyLock::new(|| {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 });

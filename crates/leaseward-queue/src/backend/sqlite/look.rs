@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, Result as SqlResult, Row, params};
 
-use super::desk::Turn;
+use super::{desk::Turn, keep::BOOT};
 use crate::{
     JobId,
     backend::{Cancelling, Raw},
@@ -38,6 +38,16 @@ fn source(of: JobState) -> &'static str {
     }
 }
 
+/// Jobs with what they noted, and whether they are leased to a session that has ended.
+fn select(of: JobState) -> String {
+    format!(
+        "SELECT j.*, p.value, EXISTS (SELECT 1 FROM lq_leased l WHERE l.id = j.id AND NOT EXISTS \
+         (SELECT 1 FROM lq_session s WHERE s.id = l.session AND s.boot = ?1 AND s.expires > ?2)) \
+         FROM ({}) j LEFT JOIN lq_progress p ON p.id = j.id",
+        source(of)
+    )
+}
+
 fn read(row: &Row<'_>, state: JobState) -> SqlResult<Raw> {
     let key: Option<String> = row.get(3)?;
     Ok(Raw {
@@ -50,6 +60,7 @@ fn read(row: &Row<'_>, state: JobState) -> SqlResult<Raw> {
         body: row.get(5)?,
         result: row.get(6)?,
         progress: row.get(7)?,
+        is_orphaned: row.get(8)?,
     })
 }
 
@@ -61,27 +72,22 @@ impl Turn<'_> {
         after: Option<JobId>,
         count: u32,
     ) -> SqlResult<Vec<Raw>> {
-        let sql = format!(
-            "SELECT j.*, p.value FROM ({}) j LEFT JOIN lq_progress p ON p.id = j.id \
-             WHERE j.id > ?1 AND j.id < ?2 ORDER BY j.id LIMIT ?3",
-            source(of)
-        );
+        let sql = format!("{} WHERE j.id > ?3 AND j.id < ?4 ORDER BY j.id LIMIT ?5", select(of));
         let (low, high) = JobId::queue_range(queue);
         let low = after.map_or(low, JobId::get);
         let mut statement = self.tx.prepare_cached(&sql)?;
-        statement.query_map(params![low, high, count], |row| read(row, of))?.collect()
+        statement
+            .query_map(params![*BOOT, self.boot_us, low, high, count], |row| read(row, of))?
+            .collect()
     }
 
     pub(super) fn find(&self, id: JobId) -> SqlResult<Option<Raw>> {
         for of in JobState::ALL {
-            let sql = format!(
-                "SELECT j.*, p.value FROM ({}) j LEFT JOIN lq_progress p ON p.id = j.id WHERE j.id = ?1",
-                source(of)
-            );
+            let sql = format!("{} WHERE j.id = ?3", select(of));
             let found = self
                 .tx
                 .prepare_cached(&sql)?
-                .query_row([id.get()], |row| read(row, of))
+                .query_row(params![*BOOT, self.boot_us, id.get()], |row| read(row, of))
                 .optional()?;
             if found.is_some() {
                 return Ok(found);
@@ -94,7 +100,7 @@ impl Turn<'_> {
         let mut statement = self.tx.prepare_cached(
             "SELECT q.name, q.paused, q.lim, q.key_lim, coalesce(t.pushed, 0), coalesce(t.done, 0), coalesce(t.failed, 0), \
              coalesce(t.dead, 0), coalesce(t.cancelled, 0), coalesce(t.later, 0), coalesce(t.blocked, 0), \
-             (SELECT count(*) FROM lq_leased l WHERE l.id >> 48 = q.no) \
+             (SELECT count(*) FROM lq_leased l WHERE l.id >> 48 = q.no), coalesce(t.interrupted, 0) \
              FROM lq_queues q LEFT JOIN lq_tally t ON t.queue = q.no ORDER BY q.name",
         )?;
         let rows = statement.query_map([], |row| {
@@ -114,6 +120,7 @@ impl Turn<'_> {
                 later: row.get(9)?,
                 blocked: row.get(10)?,
                 leased: row.get(11)?,
+                interrupted: row.get(12)?,
             });
             Ok(stats)
         })?;
@@ -128,7 +135,10 @@ impl Turn<'_> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        // What is due is as good as ready: it is moved within a second.
+        let sql =
+            "SELECT NOT EXISTS (SELECT 1 FROM lq_later WHERE id > ?1 AND id < ?2 AND due <= ?3)";
+        self.tx.prepare_cached(sql)?.query_row(params![low, high, self.wall_us], |row| row.get(0))
     }
 
     pub(super) fn cancel(&self, id: JobId) -> SqlResult<Cancelling> {

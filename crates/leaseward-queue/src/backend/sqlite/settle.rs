@@ -12,6 +12,7 @@ use crate::backend::{Ending, Fate, Settle, Turned};
 struct Tally {
     done: i64,
     failed: i64,
+    interrupted: i64,
     dead: i64,
     cancelled: i64,
     later: i64,
@@ -70,10 +71,13 @@ impl Turn<'_> {
                     self.keep(ending, 7, body, None, *for_us)?;
                 }
             }
-            Fate::Retry { body, after_us, .. } | Fate::Snoozed { body, after_us } => {
+            Fate::Retry { body, after_us, .. }
+            | Fate::Snoozed { body, after_us }
+            | Fate::Interrupted { body, after_us } => {
                 let alone = matches!(fate, Fate::Retry { alone: true, .. });
                 tally.later += 1;
                 tally.failed += i64::from(matches!(fate, Fate::Retry { .. }));
+                tally.interrupted += i64::from(matches!(fate, Fate::Interrupted { .. }));
                 self.tx
                     .prepare_cached(
                         "INSERT INTO lq_later (id, due, alone, fence, lkey, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -95,8 +99,13 @@ impl Turn<'_> {
                     .execute(params![id, self.wall_us, fence, key, body])?;
             }
         }
-        let has_ended =
-            !matches!(fate, Fate::Retry { .. } | Fate::Snoozed { .. } | Fate::Back { .. });
+        let has_ended = !matches!(
+            fate,
+            Fate::Retry { .. }
+                | Fate::Snoozed { .. }
+                | Fate::Interrupted { .. }
+                | Fate::Back { .. }
+        );
         if has_ended && let Some(unique) = &ending.unique {
             self.tx
                 .prepare_cached("DELETE FROM lq_uniq WHERE queue = ?1 AND key = ?2 AND job = ?3")?
@@ -126,14 +135,15 @@ impl Turn<'_> {
     }
 
     fn write_tally(&self, queue: i32, tally: &Tally) -> SqlResult<()> {
-        let Tally { done, failed, dead, cancelled, later, counted } = *tally;
+        let Tally { done, failed, interrupted, dead, cancelled, later, counted } = *tally;
         self.tx
             .prepare_cached(
-                "INSERT INTO lq_tally (queue, done, failed, dead, cancelled, later) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+                "INSERT INTO lq_tally (queue, done, failed, dead, cancelled, later, interrupted) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
                  ON CONFLICT (queue) DO UPDATE SET done = done + ?2, failed = failed + ?3, dead = dead + ?4, \
-                 cancelled = cancelled + ?5, later = later + ?6",
+                 cancelled = cancelled + ?5, later = later + ?6, interrupted = interrupted + ?7",
             )?
-            .execute(params![queue, done, failed, dead, cancelled, later])?;
+            .execute(params![queue, done, failed, dead, cancelled, later, interrupted])?;
         if counted > 0 {
             self.tx
                 .prepare_cached(

@@ -2,12 +2,12 @@
 CREATE OR REPLACE FUNCTION fold(s bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH old AS (DELETE FROM tally WHERE shard = s RETURNING *)
-    INSERT INTO tally AS t (queue, shard, pushed, done, failed, dead, cancelled, later, blocked)
-        SELECT queue, 0, pushed, done, failed, dead, cancelled, later, blocked FROM old ORDER BY queue
+    INSERT INTO tally AS t (queue, shard, pushed, done, failed, dead, cancelled, later, blocked, interrupted)
+        SELECT queue, 0, pushed, done, failed, dead, cancelled, later, blocked, interrupted FROM old ORDER BY queue
         ON CONFLICT (queue, shard) DO UPDATE SET pushed = t.pushed + excluded.pushed, done = t.done + excluded.done,
             failed = t.failed + excluded.failed, dead = t.dead + excluded.dead,
             cancelled = t.cancelled + excluded.cancelled, later = t.later + excluded.later,
-            blocked = t.blocked + excluded.blocked;
+            blocked = t.blocked + excluded.blocked, interrupted = t.interrupted + excluded.interrupted;
 END $$;
 
 -- Ends a session that has nothing any more.

@@ -58,14 +58,17 @@ END $$;
 
 -- Each queue: setup, then counters; what is leased is counted from the leases, of which there are few.
 CREATE OR REPLACE FUNCTION stats() RETURNS TABLE (no int, name text, paused boolean, lim int, key_lim int, pushed bigint,
-    done bigint, failed bigint, dead bigint, cancelled bigint, later bigint, blocked bigint, leased bigint)
+    done bigint, failed bigint, dead bigint, cancelled bigint, later bigint, blocked bigint, leased bigint,
+    interrupted bigint)
 LANGUAGE sql STABLE @settings@ AS $$
     SELECT q.no, q.name, q.paused, q.lim, q.key_lim,
         coalesce(t.pushed, 0)::bigint, coalesce(t.done, 0)::bigint, coalesce(t.failed, 0)::bigint, coalesce(t.dead, 0)::bigint,
-        coalesce(t.cancelled, 0)::bigint, coalesce(t.later, 0)::bigint, coalesce(t.blocked, 0)::bigint, coalesce(l.n, 0)::bigint
+        coalesce(t.cancelled, 0)::bigint, coalesce(t.later, 0)::bigint, coalesce(t.blocked, 0)::bigint, coalesce(l.n, 0)::bigint,
+        coalesce(t.interrupted, 0)::bigint
     FROM queues q
     LEFT JOIN (SELECT queue, sum(pushed) AS pushed, sum(done) AS done, sum(failed) AS failed, sum(dead) AS dead,
-        sum(cancelled) AS cancelled, sum(later) AS later, sum(blocked) AS blocked FROM tally GROUP BY queue) t ON t.queue = q.no
+        sum(cancelled) AS cancelled, sum(later) AS later, sum(blocked) AS blocked,
+        sum(interrupted) AS interrupted FROM tally GROUP BY queue) t ON t.queue = q.no
     LEFT JOIN (SELECT queue, sum(cardinality(ids) - cardinality(done)) AS n FROM lease GROUP BY queue) l ON l.queue = q.no
     ORDER BY q.name
 $$;

@@ -38,7 +38,7 @@ BEGIN
 END $$;
 
 -- Whatever else may become of jobs. Kinds: 0 done, 1 done and kept, 2 cancelled, 3 failed, 4 failed with its worker,
--- 5 given back, 6 dead, 7 cancelled and kept, 8 snoozed. For 1 and 7 `dues` says for how long, below zero.
+-- 5 given back, 6 dead, 7 cancelled and kept, 8 snoozed, 9 interrupted. For 1 and 7 `dues` says for how long, below zero.
 -- A lease that a transaction of the user's holds is busy, and left alone.
 CREATE OR REPLACE FUNCTION settle(s bigint, ended bigint[], tokens bigint[], ids bigint[], kinds smallint[],
     dues bigint[], bodies bytea[], lkeys text[], ukeys text[], results bytea[], noted boolean[],
@@ -53,6 +53,7 @@ DECLARE
     n_dead bigint[];
     n_cancelled bigint[];
     n_later bigint[];
+    n_interrupted bigint[];
     moved bigint;
     -- By queue.
     n_moved bigint[] := '{}';
@@ -86,7 +87,7 @@ BEGIN
         DELETE FROM finished f USING e WHERE f.token = e.t AND f.id = e.i
     ), lat AS (
         INSERT INTO later (id, due, alone, fence, lkey, body)
-        SELECT i, CASE WHEN d < 0 THEN now_us() - d ELSE d END, kind = 4, e.t, l, b FROM e WHERE kind IN (3, 4, 8)
+        SELECT i, CASE WHEN d < 0 THEN now_us() - d ELSE d END, kind = 4, e.t, l, b FROM e WHERE kind IN (3, 4, 8, 9)
     ), rdy AS (
         INSERT INTO ready (id, fence, lkey, body) SELECT i, e.t, l, b FROM e WHERE kind = 5
     ), ded AS (
@@ -102,11 +103,12 @@ BEGIN
     ), prg AS (
         DELETE FROM progress p USING e WHERE e.nt AND p.id = e.i AND kind IN (0, 1, 2, 7)
     )
-    SELECT array_agg(c.q), array_agg(c.done), array_agg(c.failed), array_agg(c.dead), array_agg(c.cancelled), array_agg(c.later)
-        INTO qs, n_done, n_failed, n_dead, n_cancelled, n_later
+    SELECT array_agg(c.q), array_agg(c.done), array_agg(c.failed), array_agg(c.dead), array_agg(c.cancelled), array_agg(c.later),
+            array_agg(c.interrupted)
+        INTO qs, n_done, n_failed, n_dead, n_cancelled, n_later, n_interrupted
         FROM (SELECT q, count(*) FILTER (WHERE kind < 2) AS done, count(*) FILTER (WHERE kind IN (3, 4, 6)) AS failed,
             count(*) FILTER (WHERE kind = 6) AS dead, count(*) FILTER (WHERE kind IN (2, 7)) AS cancelled,
-            count(*) FILTER (WHERE kind IN (3, 4, 8)) AS later FROM e GROUP BY q) c;
+            count(*) FILTER (WHERE kind IN (3, 4, 8, 9)) AS later, count(*) FILTER (WHERE kind = 9) AS interrupted FROM e GROUP BY q) c;
     FOR r IN SELECT (u.i >> 48)::int AS q, count(*)::int AS n FROM unnest(tokens, ids) u(t, i)
         WHERE u.t = ANY (counted_tokens) GROUP BY 1 ORDER BY 1
     LOOP
@@ -122,12 +124,12 @@ BEGIN
             n_moved[r.q] := coalesce(n_moved[r.q], 0) + moved;
         END IF;
     END LOOP;
-    INSERT INTO tally AS y (queue, shard, done, failed, dead, cancelled, later, blocked)
-        SELECT u.q, s, u.d, u.f, u.x, u.c, u.l, -coalesce(n_moved[u.q], 0)
-        FROM unnest(qs, n_done, n_failed, n_dead, n_cancelled, n_later) u(q, d, f, x, c, l) ORDER BY u.q
+    INSERT INTO tally AS y (queue, shard, done, failed, dead, cancelled, later, interrupted, blocked)
+        SELECT u.q, s, u.d, u.f, u.x, u.c, u.l, u.i, -coalesce(n_moved[u.q], 0)
+        FROM unnest(qs, n_done, n_failed, n_dead, n_cancelled, n_later, n_interrupted) u(q, d, f, x, c, l, i) ORDER BY u.q
         ON CONFLICT (queue, shard) DO UPDATE SET done = y.done + excluded.done, failed = y.failed + excluded.failed,
             dead = y.dead + excluded.dead, cancelled = y.cancelled + excluded.cancelled, later = y.later + excluded.later,
-            blocked = y.blocked + excluded.blocked;
+            interrupted = y.interrupted + excluded.interrupted, blocked = y.blocked + excluded.blocked;
 END $$;
 
 -- Gives places of a key back, and has as many of those that were put aside try again; how many there were.
