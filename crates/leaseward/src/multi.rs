@@ -130,23 +130,35 @@ impl MultiLock {
         let names = self.names()?;
         let engine = &self.lock.engine;
         let limit = self.lock.options.wait.map(|wait| engine.clock.now() + wait);
-        let one_by_one = async {
-            if let MultiAttempt::Granted(guard) = self.try_acquire().await? {
+        match until(&engine.clock, limit, self.try_acquire()).await {
+            Some(Ok(MultiAttempt::Granted(guard))) => return Ok(guard),
+            Some(Ok(MultiAttempt::Busy(_))) => {}
+            Some(Err(error)) => return Err(error),
+            None => {
+                return Err(Error::new(ErrorKind::Timeout, "the store did not answer in time")
+                    .hint("wait longer"));
+            }
+        }
+        loop {
+            let guard = self.one_by_one(names, limit).await?;
+            // An outage may have taken one of them while the next was waited for.
+            if guard.is_held() {
                 return Ok(guard);
             }
-            let mut guards = Vec::with_capacity(names.len());
-            for name in names {
-                let mut lock = self.lock.named(name.clone());
-                // The limit is for all of them together.
-                lock.options.wait = None;
-                guards.push(lock.acquire().await?);
-            }
-            Ok(MultiGuard { guards })
-        };
-        until(&engine.clock, limit, one_by_one).await.unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Timeout, "not all of the names came free in time")
-                .hint("wait longer, or see who holds what"))
-        })
+        }
+    }
+
+    /// Waits for one name after the other, each in line: from the first answer on the store is waited for, too.
+    async fn one_by_one(&self, names: &[Name], limit: Option<Moment>) -> Result<MultiGuard, Error> {
+        let clock = &self.lock.engine.clock;
+        let mut guards = Vec::with_capacity(names.len());
+        for name in names {
+            let mut lock = self.lock.named(name.clone()).riding_out();
+            // The limit is for all of them together.
+            lock.options.wait = limit.map(|limit| limit.since(clock.now()));
+            guards.push(lock.acquire().await?);
+        }
+        Ok(MultiGuard { guards })
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) struct Rare {
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_danger: Option<OnDanger>,
+    pub(crate) rides_out: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -111,6 +112,7 @@ impl Rare {
             lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
             value: self.value.as_deref().map(Value::new).transpose()?,
             on_danger: self.on_danger.clone(),
+            rides_out: self.rides_out,
         };
         if self.min_hold.is_some() && !capability.min_hold {
             return Err(unsupported("a minimum hold", capability));
