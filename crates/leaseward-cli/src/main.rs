@@ -15,6 +15,7 @@ mod failure;
 mod handle;
 mod hold;
 mod known;
+mod outage;
 mod printer;
 mod session;
 mod units;
@@ -109,7 +110,9 @@ fn with_a_store(
             other => other,
         };
         let store = settings.store.clone();
-        let mut session = match Session::open(settings, printer).await {
+        // A service that starts before its store comes up with it; whoever else made a slip is told at once.
+        let waits = matches!(command, Command::Elect(_));
+        let mut session = match Session::open(settings, printer, waits).await {
             Ok(session) => session,
             Err(failure) => return Err(not_opened(&command, &store, failure, printer)),
         };

@@ -2,7 +2,10 @@
 
 use leaseward::Locks;
 
-use crate::{child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer};
+use crate::{
+    child::Signals, config::Settings, exit::Exit, failure::Failure, outage::until_there,
+    printer::Printer,
+};
 
 /// What commands work with.
 #[derive(Debug)]
@@ -14,12 +17,23 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the store that the settings name.
-    pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Self, Failure> {
+    /// Opens the store that the settings name; `waits` for one that is away.
+    pub(crate) async fn open(
+        settings: Settings,
+        printer: Printer,
+        waits: bool,
+    ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
+        let url = settings.store.reveal();
+        let opened = async {
+            if waits {
+                return until_there(printer, async || leaseward::connect(url).await).await;
+            }
+            Ok(leaseward::connect(url).await?)
+        };
         let locks = tokio::select! {
-            locks = leaseward::connect(settings.store.reveal()) => locks?,
+            locks = opened => locks?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
         Ok(Self { settings, locks, printer, signals })
