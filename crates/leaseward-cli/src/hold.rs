@@ -1,7 +1,7 @@
 //! What a claim becomes when it is granted: one lease, or several taken together.
 
 use leaseward::{
-    Attempt, Busy, Error, ErrorKind, Fence, Guard, Holder, Locks, LostReason, MultiAttempt,
+    Attempt, Busy, Error, ErrorKind, Fence, Guard, Holder, Leader, Locks, LostReason, MultiAttempt,
     MultiGuard, MultiLock, Name, Release, clock::Moment,
 };
 
@@ -41,13 +41,13 @@ impl Hold {
     }
 }
 
-impl Tenure for Guard {
+impl Tenure for Leader {
     fn deadline(&self) -> Moment {
-        self.deadline()
+        self.lease().deadline()
     }
 
     fn is_held(&self) -> bool {
-        self.is_held()
+        self.is_leader()
     }
 
     async fn lost(&self) -> LostReason {

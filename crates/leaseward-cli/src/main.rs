@@ -15,6 +15,7 @@ mod handle;
 mod hold;
 mod known;
 mod nesting;
+mod outage;
 mod printer;
 mod session;
 mod units;
@@ -116,7 +117,9 @@ fn with_a_store(
             _ => {
                 // Before the store: what cannot be written down is not done.
                 let audit = if is_audited(&command) { settings.audit()? } else { None };
-                Session::open(settings, audit, printer).await
+                // A service that starts before its store comes up with it; whoever else made a slip is told at once.
+                let waits = matches!(command, Command::Elect(_));
+                Session::open(settings, audit, printer, waits).await
             }
         };
         let mut session = match opened {

@@ -2,7 +2,10 @@
 
 use leaseward::{AuditLog, Locks};
 
-use crate::{child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer};
+use crate::{
+    child::Signals, config::Settings, exit::Exit, failure::Failure, outage::until_there,
+    printer::Printer,
+};
 
 /// What commands work with.
 #[derive(Debug)]
@@ -14,16 +17,25 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the store that the settings name. What becomes of its leases is written to the audit log, if there is one.
+    /// Opens the store that the settings name; `waits` for one that is away. What becomes of its leases is written to the
+    /// audit log, if there is one.
     pub(crate) async fn open(
         settings: Settings,
         audit: Option<AuditLog>,
         printer: Printer,
+        waits: bool,
     ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
+        let url = settings.store.reveal();
+        let opened = async {
+            if waits {
+                return until_there(printer, async || leaseward::connect(url).await).await;
+            }
+            Ok(leaseward::connect(url).await?)
+        };
         let locks = tokio::select! {
-            locks = leaseward::connect(settings.store.reveal()) => locks?,
+            locks = opened => locks?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
         if let Some(audit) = audit {

@@ -232,18 +232,23 @@ impl Inner {
         crate::push::push(&*self.backend, &self.bells, self.sessions.shard(), rows).await
     }
 
-    /// The locks by which one process at a time keeps the queue going. `None` if there are none to be had: then all do.
+    /// The locks by which one process at a time keeps the queue going. `None` if there are none to be had, for good or while
+    /// the database is away: then all do.
     pub(crate) async fn locks(&self) -> Option<&Locks> {
-        let locks = self.locks.get_or_init(|| async {
+        let may_pass = |error: &Error| {
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+        };
+        let locks = self.locks.get_or_try_init(|| async {
             match leaseward::connect(self.backend.locks_url()).await {
-                Ok(locks) => Some(locks),
+                Ok(locks) => Ok(Some(locks)),
+                Err(error) if may_pass(&error) => Err(error),
                 Err(error) => {
                     tracing::warn!(target: "leaseward_queue", error = %error, "no locks: every process keeps the queue going");
-                    None
+                    Ok(None)
                 }
             }
         });
-        locks.await.as_ref()
+        locks.await.ok()?.as_ref()
     }
 }
 

@@ -39,13 +39,16 @@ impl Election {
 
     /// Waits until this candidate leads. The value, such as an address, is what followers see.
     ///
+    /// A store that is away is waited for, however long that takes, also by a candidate that has just lost the lead to an
+    /// outage: a loop that campaigns, leads and campaigns again goes on by itself.
+    ///
     /// # Errors
-    /// As [`Lock::acquire`].
+    /// As [`Lock::acquire`], but for [`ErrorKind::Unavailable`](crate::ErrorKind).
     ///
     /// # Cancel safety
     /// Cancel safe: dropped, the candidate withdraws.
     pub async fn campaign(&self, value: impl AsRef<[u8]>) -> Result<Leader, Error> {
-        let guard = self.lock.clone().value(value).acquire().await?;
+        let guard = self.lock.clone().value(value).riding_out().acquire().await?;
         Ok(Leader { guard })
     }
 
@@ -100,7 +103,7 @@ impl Followed {
     /// Who leads, as soon as that is another answer than the last one; `None` while nobody does.
     ///
     /// # Errors
-    /// What the store says; asking again goes on from there.
+    /// What the store says, [`ErrorKind::Unavailable`](crate::ErrorKind) while it is away; asking again goes on from there.
     ///
     /// # Cancel safety
     /// Cancel safe: the next call sees the change.

@@ -160,16 +160,26 @@ impl Lock {
         self
     }
 
+    /// Waits for a store that is away from the beginning, and not only once it stands in line.
+    pub(crate) fn riding_out(mut self) -> Self {
+        self.options.rare().rides_out = true;
+        self
+    }
+
     fn name(&self) -> Result<Name, Error> {
         self.name.clone().map_err(|error| error.duplicate())
     }
 
     /// Waits until the lease is ours. First come, first served.
     ///
+    /// A store that is away when it is first asked is an error at once. One that goes away while this stands in line is
+    /// waited for, like the name itself: as long as [`wait`](Lock::wait) says.
+    ///
     /// # Errors
     /// [`ErrorKind::Timeout`] if it was not ours within [`wait`](Lock::wait); [`ErrorKind::InvalidInput`],
     /// [`ErrorKind::Unsupported`] or [`ErrorKind::Capacity`] for a request that cannot be met;
-    /// [`ErrorKind::Deadlock`] if it could never be ours; [`ErrorKind::Unavailable`] if the store was not reached.
+    /// [`ErrorKind::Deadlock`] if it could never be ours; [`ErrorKind::Unavailable`] if the store was not reached, or is
+    /// away when the wait is over; [`ErrorKind::Refused`] as soon as the store refuses.
     ///
     /// # Cancel safety
     /// Cancel safe: dropped, it leaves the queue, and a lease already on its way is given back.

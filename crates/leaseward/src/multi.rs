@@ -153,9 +153,21 @@ impl MultiLock {
         if let MultiAttempt::Granted(guard) = attempt? {
             return Ok(guard);
         }
+        loop {
+            let guard = self.one_by_one(names, limit).await?;
+            // An outage may have taken one of them while the next was waited for.
+            if guard.is_held() {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Waits for one name after the other, each in line: from the first answer on the store is waited for, too.
+    async fn one_by_one(&self, names: &[Name], limit: Option<Moment>) -> Result<MultiGuard, Error> {
+        let clock = &self.lock.engine.clock;
         let mut guards = Vec::with_capacity(names.len());
         for name in names {
-            let mut lock = self.lock.named(name.clone());
+            let mut lock = self.lock.named(name.clone()).riding_out();
             // The limit is for all of them together.
             lock.options.wait = limit.map(|limit| limit.since(clock.now()));
             guards.push(lock.acquire().await?);

@@ -43,10 +43,20 @@ impl Observations {
         Ok(Self { locks, source, ready: VecDeque::new() })
     }
 
+    /// Until when all that happened has been told, in microseconds since the epoch: what comes and goes between then and the
+    /// end of an outage may never be.
+    pub fn complete_until_us(&self) -> u64 {
+        match &self.source {
+            Source::Pushed(_) => self.locks.engine.clock.wall_us(),
+            Source::Derived(last) => last.at_us,
+        }
+    }
+
     /// The next thing that happens; `None` once the store is closed.
     ///
     /// # Errors
-    /// What the store says; asking again goes on from there.
+    /// What the store says, [`ErrorKind::Unavailable`](crate::ErrorKind) while it is away; asking again goes on from there,
+    /// and tells what has changed meanwhile, but not what came and went.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is lost.
@@ -79,15 +89,17 @@ impl Observations {
 struct Snapshot {
     views: Vec<LockView>,
     begun: Moment,
+    /// The same on the wall clock.
+    at_us: u64,
     took: Duration,
 }
 
 impl Snapshot {
     async fn take(locks: &Locks) -> Result<Self, Error> {
         let clock = &locks.engine.clock;
-        let begun = clock.now();
+        let (begun, at_us) = (clock.now(), clock.wall_us());
         let views = locks.engine.store.inspect(Query::all()).await?;
-        Ok(Self { views, begun, took: clock.now().since(begun) })
+        Ok(Self { views, begun, at_us, took: clock.now().since(begun) })
     }
 }
 
@@ -202,6 +214,7 @@ mod tests {
         let snapshot = |(holders, waiters), begun_ms: u64| Snapshot {
             views: vec![LockView { name: Name::new("x").expect("good"), holders, waiters }],
             begun: Moment::from_nanos(begun_ms * 1_000_000),
+            at_us: 0,
             took: Duration::ZERO,
         };
         compare(&snapshot(old, 0), &snapshot(new, 100), 0)

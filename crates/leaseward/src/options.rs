@@ -36,6 +36,7 @@ pub(crate) struct Rare {
     pub(crate) retry: Option<Retry>,
     pub(crate) on_danger: Option<OnDanger>,
     pub(crate) trace_id: Option<Arc<str>>,
+    pub(crate) rides_out: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -113,6 +114,7 @@ impl Rare {
             value: self.value.as_deref().map(Value::new).transpose()?,
             on_danger: self.on_danger.clone(),
             trace_id: self.trace_id.clone(),
+            rides_out: self.rides_out,
         };
         if self.min_hold.is_some() && !capability.min_hold {
             return Err(unsupported("a minimum hold", capability));

@@ -24,7 +24,7 @@ pub(crate) use crew::{Crew, Member, reap};
 pub(crate) use group::{Ending, Group};
 pub(crate) use sentence::Grace;
 pub(crate) use signals::Signals;
-pub(crate) use supervise::{Job, Tenure, Verdict, supervise};
+pub(crate) use supervise::{Job, Tenure, Verdict, settle, supervise};
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -27,6 +27,8 @@ const FORWARDED: &[Signal] = &[
 #[derive(Debug)]
 pub(crate) struct Signals {
     incoming: mpsc::UnboundedReceiver<Signal>,
+    /// The last that came of those that ask a program to end.
+    asked_to_end: Option<Signal>,
 }
 
 impl Signals {
@@ -42,7 +44,7 @@ impl Signals {
                 while stream.recv().await.is_some() && sender.send(which).is_ok() {}
             });
         }
-        Ok(Self { incoming })
+        Ok(Self { incoming, asked_to_end: None })
     }
 
     /// The next signal.
@@ -51,10 +53,20 @@ impl Signals {
     /// Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         match self.incoming.recv().await {
-            Some(signal) => signal,
+            Some(signal) => {
+                if matches!(signal, Signal::INT | Signal::QUIT | Signal::TERM) {
+                    self.asked_to_end = Some(signal);
+                }
+                signal
+            }
             // Everything was ignored: nothing will ever come.
             None => std::future::pending().await,
         }
+    }
+
+    /// The last signal so far that asked for the end, though it may have been passed on to a command.
+    pub(crate) fn asked_to_end(&self) -> Option<Signal> {
+        self.asked_to_end
     }
 
     /// The next signal that asks the tool to end. A stop asked for from the terminal is obeyed on the way.

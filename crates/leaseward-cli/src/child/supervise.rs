@@ -92,7 +92,7 @@ pub(crate) async fn supervise<T: Tenure>(
 ///
 /// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to
 /// end the moment it starts. The engine sends that renewal within a tenth of a second.
-async fn settle<T: Tenure>(job: &Job, tenure: &T) {
+pub(crate) async fn settle<T: Tenure>(job: &Job, tenure: &T) {
     let needed = job.grace.worth_starting();
     let limit = SystemClock.now() + SETTLE_MAX;
     loop {

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, time::Duration};
 
 use clap::Args;
-use leaseward::{Guard, Locks, Name};
+use leaseward::Name;
 
 use crate::{
     child::{Job, Verdict, supervise},
@@ -12,7 +12,8 @@ use crate::{
     exit::Exit,
     failure::Failure,
     hold::patiently,
-    session::Session,
+    outage,
+    session::{Session, interrupted},
     units,
 };
 
@@ -21,6 +22,9 @@ use crate::{
 /// Campaigns for the name and runs the command once elected. If leadership is lost, the command is ended exactly as
 /// `leaseward run` does it, before anybody else can be leader, and the campaign starts again, unless `--once` is given.
 /// When the command ends by itself, leadership is given up and `elect` ends with the command's code.
+///
+/// A store that is away, at the start or later, is waited for, however long that takes: stderr says once that it is away
+/// and once that it is back. What does not pass by itself, such as a wrong password, ends `elect` at once with 69.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct ElectArgs {
@@ -67,6 +71,7 @@ pub(crate) async fn run(args: ElectArgs, session: &mut Session) -> Result<Exit, 
         min_hold: None,
     };
     leaseward::Value::new(&args.value)?;
+    outage::announce(&session.locks, session.printer);
     let mut job = Job {
         command: args.command,
         environment: Vec::new(),
@@ -77,6 +82,10 @@ pub(crate) async fn run(args: ElectArgs, session: &mut Session) -> Result<Exit, 
         let Some(exit) = term(&claim, &mut job, &args.value, session).await? else {
             if args.once {
                 return Ok(Exit::Lost);
+            }
+            // It came while the command was being ended anyway, and meant `elect` too.
+            if let Some(signal) = session.signals.asked_to_end() {
+                return Err(interrupted(signal));
             }
             continue;
         };
@@ -91,8 +100,10 @@ async fn term(
     value: &str,
     session: &mut Session,
 ) -> Result<Option<Exit>, Failure> {
-    let (locks, printer) = (session.locks.clone(), session.printer);
-    let leader = patiently(claim, session, campaign(claim, value, &locks)).await?;
+    let printer = session.printer;
+    let election = session.locks.election(claim_name(claim)).ttl(claim.ttl);
+    let campaign = async { Ok(election.campaign(value).await?) };
+    let leader = patiently(claim, session, campaign).await?;
     job.environment = vec![
         ("LEASEWARD_STORE", session.settings.store.shown().to_owned()),
         ("LEASEWARD_NAME", claim_name(claim)),
@@ -101,7 +112,7 @@ async fn term(
     let verdict = supervise(job, &leader, &mut session.signals).await;
     match verdict? {
         Verdict::Ended(ending) => {
-            if let Err(error) = leader.release().await {
+            if let Err(error) = leader.resign().await {
                 printer.warning(&format!("leadership was not given back: {error}"));
             }
             Ok(Some(exit_of(ending)))
@@ -113,11 +124,6 @@ async fn term(
             Ok(None)
         }
     }
-}
-
-/// The leader of a name is whoever holds its exclusive lease; its value travels with that.
-async fn campaign(claim: &Claim, value: &str, locks: &Locks) -> Result<Guard, Failure> {
-    Ok(locks.lock(claim_name(claim)).ttl(claim.ttl).value(value).acquire().await?)
 }
 
 fn claim_name(claim: &Claim) -> String {

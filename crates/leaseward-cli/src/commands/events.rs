@@ -3,13 +3,17 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use leaseward::store::{LockView, Observation, Observed, Query};
+use leaseward::{
+    Error, Locks,
+    store::{LockView, Observation, Observed, Query},
+};
 use serde_json::json;
 
 use crate::{
     exit::Exit,
     failure::Failure,
     known,
+    outage::{AGAIN, Outage},
     printer::{Printer, Tone},
     session::{Session, interrupted},
     units,
@@ -23,6 +27,9 @@ use crate::{
 ///
 /// With `--json` each line is an object with `at_us`, `name`, `what`, `who`, `fence` and `derived`; how things stood at
 /// the start is `held` and `waiting`.
+///
+/// A store that goes away is waited for. Once it is back, a line `gap` says from when to when events may have been missed
+/// (`from_us` and `to_us`); what has changed in between follows it.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct EventsArgs {
@@ -61,16 +68,54 @@ pub(crate) async fn run(args: EventsArgs, session: &mut Session) -> Result<Exit,
     }
     loop {
         let next = tokio::select! {
-            next = observations.next() => next?,
+            next = observations.next() => next,
             signal = session.signals.ending() => return Err(interrupted(signal)),
         };
-        let Some(seen) = next else {
-            return Err(Failure::new(Exit::Unavailable, "the store stopped reporting"));
-        };
-        if seen.name.starts_with(&args.prefix) {
-            happened(&seen, args.json, printer)?;
+        match next {
+            Ok(Some(seen)) if seen.name.starts_with(&args.prefix) => {
+                happened(&seen, args.json, printer)?;
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                return Err(Failure::new(Exit::Unavailable, "the store stopped reporting"));
+            }
+            Err(error) => {
+                let from_us = observations.complete_until_us();
+                let back = until_back(error, &session.locks, printer);
+                tokio::select! {
+                    back = back => back?,
+                    signal = session.signals.ending() => return Err(interrupted(signal)),
+                }
+                gap(from_us, now_us(), args.json, printer)?;
+            }
         }
     }
+}
+
+/// Waits until a store that has just failed answers again.
+async fn until_back(error: Error, locks: &Locks, printer: Printer) -> Result<(), Failure> {
+    let mut outage = Outage::none_yet(printer);
+    outage.failed(error)?;
+    loop {
+        tokio::time::sleep(AGAIN).await;
+        match locks.health().await.round_trip {
+            Ok(_) => {
+                outage.answered();
+                return Ok(());
+            }
+            Err(error) => outage.failed(error)?,
+        }
+    }
+}
+
+fn gap(from_us: u64, to_us: u64, as_json: bool, printer: Printer) -> Result<(), Failure> {
+    if as_json {
+        let gap = json!({ "at_us": to_us, "what": "gap", "from_us": from_us, "to_us": to_us });
+        return printer.json(&gap);
+    }
+    let word = printer.out_tone(Tone::Bad, &format!("{:<11}", "gap"));
+    let (from, to) = (at(from_us), at(to_us));
+    printer.line(&format!("{to}  {word}  events may have been missed from {from} to {to}"))
 }
 
 fn stands(view: &LockView, as_json: bool, printer: Printer) -> Result<(), Failure> {
@@ -137,9 +182,12 @@ fn line(
     rest: &str,
     printer: Printer,
 ) -> Result<(), Failure> {
-    let at = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(at_us));
-    let word = printer.out_tone(tone, &format!("{word:<11}"));
+    let (at, word) = (at(at_us), printer.out_tone(tone, &format!("{word:<11}")));
     printer.line(format!("{at}  {word}  {name}  {who}  {rest}").trim_end())
+}
+
+fn at(us: u64) -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_micros(us))
 }
 
 fn now_us() -> u64 {

@@ -6,11 +6,12 @@ use clap::Args;
 use leaseward::{Fence, LostReason, Name};
 
 use crate::{
-    child::{Ending, Grace, Job, Verdict, supervise},
+    child::{Ending, Grace, Job, Tenure as _, Verdict, settle, supervise},
     claim::{Claim, ClaimArgs},
     exit::Exit,
     failure::Failure,
     hold::{self, Hold},
+    outage,
     session::Session,
     units,
 };
@@ -94,10 +95,18 @@ pub(crate) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Fa
     let mut claim = args.claim.claim(&args.names, session)?;
     claim.min_hold = args.min_hold;
     let grace = grace(args.grace.or(session.settings.grace), claim.ttl)?;
-    let held = hold::obtain(&claim, session).await;
-    let held = held.map_err(|failure| with_busy_code(failure, args.busy_code))?;
-    let environment = environment(&held, session);
-    let job = Job { command: args.command, environment, grace, ttl: claim.ttl };
+    outage::announce(&session.locks, session.printer);
+    let mut job = Job { command: args.command, environment: Vec::new(), grace, ttl: claim.ttl };
+    let held = loop {
+        let held = hold::obtain(&claim, session).await;
+        let held = held.map_err(|failure| with_busy_code(failure, args.busy_code))?;
+        settle(&job, &held).await;
+        // Granted in the last moments of an outage, it may have ended before anything was done under it.
+        if held.is_held() {
+            break held;
+        }
+    };
+    job.environment = environment(&held, session);
     let verdict = supervise(&job, &held, &mut session.signals).await;
     finish(verdict, held, &claim, session).await
 }

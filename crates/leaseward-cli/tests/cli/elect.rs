@@ -52,3 +52,19 @@ fn a_dead_leader_is_followed() {
     signal(second.wrapper(), Signal::TERM);
     assert_eq!(second.end().code, 143);
 }
+
+#[test]
+fn a_signal_that_comes_while_leadership_is_lost_ends_it() {
+    let place = Place::new();
+    let script =
+        "trap 'echo asked; [ $n ] && exit; n=1' TERM; echo up; while :; do sleep 0.05; done";
+    let arguments = ["elect", "boss", "--ttl", "20s", "--grace", "9s", "--", "sh", "-c", script];
+    let mut leading = Running::start(&mut place.tool(arguments));
+    assert_eq!(leading.line(), "up");
+    assert_eq!(place.run(["break", "boss", "--yes"]).code, 0);
+    assert_eq!(leading.line(), "asked", "leadership is lost");
+    signal(leading.wrapper(), Signal::TERM);
+    let ran = leading.end();
+    assert_eq!(ran.code, 143, "{}", ran.err);
+    assert!(!ran.out.contains("up"), "it campaigned again");
+}

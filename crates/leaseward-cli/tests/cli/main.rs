@@ -15,6 +15,7 @@ mod events;
 mod handles;
 mod health;
 mod kill;
+mod outages;
 mod postgres;
 mod queue;
 mod queue_outage;

@@ -145,6 +145,11 @@ impl Running {
         }
     }
 
+    /// A line it has printed already.
+    pub(crate) fn line_if_any(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
     /// The next line on stderr. It comes, or everything has ended.
     pub(crate) fn err_line(&mut self) -> String {
         let (mut line, mut byte) = (Vec::new(), [0]);

@@ -15,6 +15,8 @@ pub(super) const CASES: &[Case] = &[
     case!(renewals_are_tried_whatever_the_breaker_says).timed(),
     case!(a_try_that_fails_closed_holds_nothing).timed(),
     case!(a_place_in_the_queue_outlasts_a_short_outage, Need::Queue).timed(),
+    case!(who_stands_in_line_waits_for_the_store).timed(),
+    case!(a_candidate_waits_for_the_store, Need::Value).timed(),
 ];
 
 async fn asks_fail_at_once_after_repeated_failures(fixture: &Fixture) {
@@ -91,4 +93,39 @@ async fn a_place_in_the_queue_outlasts_a_short_outage(fixture: &Fixture) {
     let fence = held.fence();
     held.release().await.expect("given back");
     assert!(granted(waiter).await.fence() > fence);
+}
+
+/// Its place has long ended, and it waits all the same.
+async fn who_stands_in_line_waits_for_the_store(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let (other, heard, clock) = (fixture.client().await, Heard::of(&locks), fixture.clock());
+    let held = take(&other.lock("x").ttl(LONG)).await;
+    let waiter = asking(locks.lock("x").ttl(SHORT));
+    heard.first(EventKind::Waiting).await;
+    line.cut();
+    let before = line.seen(Kind::Ask);
+    clock.sleep_until(clock.now() + SHORT * 2).await;
+    eventually("it asks in vain", || async { line.seen(Kind::Ask) >= before + IN_VAIN }).await;
+    let error = locks.lock("y").acquire().await.expect_err("the line is cut");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "who has just come is told at once: {error}");
+    let fence = held.fence();
+    held.release().await.expect("given back");
+    line.heal();
+    assert!(granted(waiter).await.fence() > fence);
+}
+
+async fn a_candidate_waits_for_the_store(fixture: &Fixture) {
+    let (locks, line) = fixture.faulty().await;
+    let heard = Heard::of(&locks);
+    let election = locks.election("boss").ttl(SHORT);
+    let leader = election.campaign("first").await.expect("elected");
+    line.cut();
+    let fence = leader.fence();
+    leader.lost().await;
+    drop(leader);
+    let campaign = tokio::spawn(async move { election.campaign("again").await });
+    heard.first(EventKind::BreakerOpened).await;
+    line.heal();
+    let leader = campaign.await.expect("no panic").expect("the campaign goes on by itself");
+    assert!(leader.fence() > fence);
 }

@@ -415,7 +415,10 @@ impl Pump {
     /// The database failed: not again at once.
     pub(super) async fn pause(&mut self, error: &Error) {
         self.failures += 1;
-        tracing::warn!(target: "leaseward_queue", queue = self.name, error = %error, "the queue's database failed; it is tried again");
+        // Once an outage: it is tried again every second.
+        if self.failures == 1 {
+            tracing::warn!(target: "leaseward_queue", queue = self.name, error = %error, "the queue's database failed; it is tried again");
+        }
         tokio::time::sleep(self.bound.mul_f64(rand::random())).await;
         self.bound = (self.bound * 2).min(RETRY_LAST);
     }

@@ -17,7 +17,7 @@ use crate::{
     store::{Answer, IfBusy, Place, Push, Renewal, Reply, Standing, timing},
 };
 
-/// Asks of one token that may go unanswered in a row before its waiters are told, unless it has a place in the queue.
+/// Asks of one token that may go unanswered in a row before its waiters are told, unless they stand in line.
 const FAILURES_MAX: u8 = 5;
 /// Between such asks.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -105,6 +105,9 @@ impl Engine {
                 state.is_in_flight = false;
             }
             state.last_sent = state.last_sent.max(sent);
+            if let (Ok(_), Some(crowd)) = (&answer, &mut state.crowd) {
+                (crowd.was_answered, crowd.trouble) = (true, None);
+            }
             // Where a store has no queue, being told again and again that it is busy is what makes pauses longer.
             if matches!(&answer, Ok(reply) if !matches!(reply, Reply::Busy(_))) {
                 state.failures = 0;
@@ -212,17 +215,18 @@ impl Engine {
             return;
         }
         state.failures = state.failures.saturating_add(1);
-        // A place outlasts a short outage, a failover above all.
-        let has_place = state.claim.may_have_a_place(bid.spec.ttl(), now);
+        // What stands in line outlasts an outage of any length: it ends when its callers have waited for long enough.
+        let rides_out = bid.spec.if_busy == IfBusy::Queue && state.rides_out();
         let worth_asking = match error.kind() {
-            // Nothing happened: tell at once, unless a place is at stake.
-            ErrorKind::Unavailable => has_place,
+            // Nothing happened: who has just come is told at once.
+            ErrorKind::Unavailable => rides_out,
             // It may have happened: the same token must ask again, or leave.
-            ErrorKind::Indeterminate => has_place || state.failures < FAILURES_MAX,
+            ErrorKind::Indeterminate => rides_out || state.failures < FAILURES_MAX,
             _ => false,
         };
         if worth_asking {
             self.events.retried();
+            state.crowd().trouble = Some(error.duplicate());
             let pause = self.jitter(ASK_AGAIN, ASK_AGAIN_MAX, state.failures.into());
             self.keeper.schedule(bid, &mut state, now + pause);
             return;

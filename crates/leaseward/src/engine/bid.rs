@@ -45,10 +45,12 @@ pub(crate) struct Extras {
     pub(crate) value: Option<Value>,
     pub(crate) on_danger: Option<OnDanger>,
     pub(crate) trace_id: Option<Arc<str>>,
+    /// It waits for a store that is away from the beginning, and not only once it stands in line.
+    pub(crate) rides_out: bool,
 }
 
 impl Extras {
-    /// Whether both ask for the same of the store. Two callbacks never do; a trace is the caller's own.
+    /// Whether both ask for the same of the store. Two callbacks never do; a trace and patience are the caller's own.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let plain = |extras: &Self| (extras.max_hold_ms, extras.min_hold_ms, extras.lock_delay_ms);
         plain(self) == plain(other)
@@ -90,6 +92,11 @@ impl Spec {
 
     pub(crate) fn trace_id(&self) -> Option<&Arc<str>> {
         self.extras.as_ref().and_then(|extras| extras.trace_id.as_ref())
+    }
+
+    /// Whether it waits for a store that is away from the beginning.
+    pub(crate) fn rides_out(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.rides_out)
     }
 
     /// Whether a waiter with this spec may take over a lease held under another: what the store recorded must be true
@@ -208,6 +215,10 @@ pub(crate) struct Crowd {
     pub(crate) slot: Option<u32>,
     /// Who was in the way when it was last asked.
     pub(crate) standing: Option<Box<Standing>>,
+    /// The store has answered an ask for these waiters, or those before them.
+    pub(crate) was_answered: bool,
+    /// Why its last ask failed, while it waits for the store.
+    pub(crate) trouble: Option<Error>,
 }
 
 const LIVE: u8 = 0;
@@ -384,6 +395,13 @@ impl BidState {
     pub(crate) fn next_waiter(&mut self) -> Option<Waiter> {
         let waiters = &mut self.crowd.as_mut()?.waiters;
         std::iter::from_fn(|| waiters.pop_front()).find(|waiter| !waiter.tell.is_closed())
+    }
+
+    /// Whether it waits until a store that is away is back: one that stands in line does, one that has just begun to ask
+    /// does not, unless a waiter said so.
+    pub(crate) fn rides_out(&self) -> bool {
+        self.crowd.as_ref().is_some_and(|crowd| crowd.was_answered)
+            || self.waiters().any(|waiter| waiter.spec.rides_out())
     }
 
     /// The fences of the lease and its turn among processes.

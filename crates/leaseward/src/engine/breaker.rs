@@ -9,6 +9,8 @@ use crate::{Error, ErrorKind, clock::Moment};
 
 /// Failures in a row that open it.
 const TRIP_AFTER: u32 = 5;
+/// Fewer do, if they have gone on for this long: a store that says nothing takes seconds for each.
+const TRIP_LASTING: Duration = Duration::from_secs(1);
 /// The first pause, doubled with each failed probe.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause.
@@ -18,6 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     failures: u32,
+    /// When the first of them was.
+    failing_since: Option<Moment>,
     state: State,
 }
 
@@ -68,7 +72,7 @@ impl Breaker {
 
     /// The store answered.
     pub(crate) fn succeeded(&mut self) -> Change {
-        self.failures = 0;
+        (self.failures, self.failing_since) = (0, None);
         match std::mem::take(&mut self.state) {
             State::Closed => Change::None,
             State::Open { .. } | State::HalfOpen { .. } => Change::Closed,
@@ -78,8 +82,10 @@ impl Breaker {
     /// The store did not answer; `random` is between 0 and 1.
     pub(crate) fn failed(&mut self, why: &Error, now: Moment, random: f64) -> Change {
         self.failures = self.failures.saturating_add(1);
+        let since = *self.failing_since.get_or_insert(now);
+        let trips = self.failures >= TRIP_AFTER || now.since(since) >= TRIP_LASTING;
         let probes = match &self.state {
-            State::Closed if self.failures < TRIP_AFTER => return Change::None,
+            State::Closed if !trips => return Change::None,
             State::Closed => 0,
             State::Open { .. } => return Change::None,
             State::HalfOpen { probes, .. } => probes + 1,
@@ -123,6 +129,16 @@ mod tests {
         let error = tripped().admit(at(1)).expect_err("open");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().contains("connection refused"));
+    }
+
+    #[test]
+    fn opens_when_failures_go_on_for_long() {
+        let mut breaker = Breaker::default();
+        assert_eq!(breaker.failed(&down(), at(0), 1.0), Change::None);
+        assert_eq!(breaker.failed(&down(), at(999), 1.0), Change::None);
+        assert_eq!(breaker.failed(&down(), at(1_000), 1.0), Change::Opened);
+        breaker.succeeded();
+        assert_eq!(breaker.failed(&down(), at(9_000), 1.0), Change::None, "a new count");
     }
 
     #[test]

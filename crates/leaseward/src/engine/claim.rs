@@ -90,11 +90,6 @@ impl Claim {
         matches!(self.phase, Phase::Queued { .. })
     }
 
-    /// Whether the store may still have its place in the queue.
-    pub(crate) fn may_have_a_place(&self, ttl: Duration, now: Moment) -> bool {
-        matches!(self.phase, Phase::Queued { sent, .. } if now < sent + timing::place_ttl(ttl))
-    }
-
     pub(crate) fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
     }

@@ -107,7 +107,7 @@ impl Engine {
         told.unwrap_or_else(|| {
             let names = std::slice::from_ref(waiting.name);
             self.events.timed_out(names, waited(), waiting.trace_id.as_ref());
-            Err(timed_out(waiting.name, self.standing(waiting.name, waiting.id)))
+            Err(self.in_the_way(waiting.name, waiting.id))
         })
     }
 
@@ -133,7 +133,7 @@ impl Engine {
                 }
                 Joined::No(waiter) => waiter,
             };
-            if let Err(refusal) = self.admit() {
+            if let Err(refusal) = self.admit(&waiter.spec) {
                 // Before the waiter goes: leaving takes the same lock.
                 drop(shard);
                 return Err(refusal);
@@ -144,7 +144,7 @@ impl Engine {
             drop(shard);
             return Ok(Entered::Waits(waiting, self.send(Which::Asks, [job])));
         }
-        self.admit()?;
+        self.admit(&spec)?;
         let (bid, ask) = self.sole_bid(name.clone(), spec, now);
         shard.insert(bid.clone());
         drop(shard);
@@ -334,17 +334,20 @@ impl Engine {
         }
     }
 
-    /// Who is in the way of a waiter, as far as was last heard.
-    fn standing(&self, name: &Name, id: u64) -> Option<Standing> {
+    /// Why a waiter did not get it in time, as far as was last heard: a store that is away, or who has it.
+    fn in_the_way(&self, name: &Name, id: u64) -> Error {
         let shard = self.table.lock(name);
-        shard.bids(name).iter().find_map(|bid| {
+        let found = shard.bids(name).iter().find_map(|bid| {
             let state = bid.state.lock();
             state.waiters().find(|waiter| waiter.id == id)?;
             if state.claim.is_held() {
-                return Some(self.own_standing(bid, &state));
+                return Some(timed_out(name, Some(&self.own_standing(bid, &state))));
             }
-            state.crowd.as_ref()?.standing.as_deref().cloned()
-        })
+            let crowd = state.crowd.as_ref()?;
+            let away = crowd.trouble.as_ref().map(|why| still_away(name, why));
+            away.or_else(|| Some(timed_out(name, crowd.standing.as_deref())))
+        });
+        found.unwrap_or_else(|| timed_out(name, None))
     }
 
     /// How things stand with a name held by this very process.
@@ -369,8 +372,18 @@ enum Joined {
     No(Waiter),
 }
 
-fn timed_out(name: &Name, standing: Option<Standing>) -> Error {
-    let message = match standing.and_then(|standing| standing.holder) {
+/// Waited for in line, and at the end of the wait the store is away.
+fn still_away(name: &Name, why: &Error) -> Error {
+    let message = format!("`{name}` was waited for, and the store is away: {}", why.message());
+    let error = Error::new(ErrorKind::Unavailable, message);
+    match why.hint_text() {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+fn timed_out(name: &Name, standing: Option<&Standing>) -> Error {
+    let message = match standing.and_then(|standing| standing.holder.as_ref()) {
         Some(holder) => format!("`{name}` is held by {holder}"),
         None => format!("`{name}` did not come free in time"),
     };

@@ -154,7 +154,7 @@ impl Engine {
             crowd.slot = grant.slot;
         }
         if let Some(crowd) = &mut state.crowd {
-            crowd.standing = None;
+            (crowd.standing, crowd.trouble) = (None, None);
         }
     }
 
@@ -286,6 +286,10 @@ impl Engine {
         }
         let token = claim::token_after(&old.token, self.new_token());
         let (bid, job) = self.new_bid(old.name.clone(), token, waiters);
+        // They have stood in line, if only behind a lease of this process.
+        let was_held = old.deadline() > Moment::from_nanos(0);
+        let was_answered = old.state.lock().crowd.as_ref().is_some_and(|crowd| crowd.was_answered);
+        bid.state.lock().crowd().was_answered = was_held || was_answered;
         shard.insert(bid.clone());
         if self.store.capability().waiting != Waiting::AskAgain {
             return after.asks.push(job);

@@ -47,6 +47,7 @@ use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use self::{
+    bid::Spec,
     breaker::{Breaker, Change},
     events::Events,
     ghosts::Ghosts,
@@ -155,9 +156,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a new ask may go to the store.
-    fn admit(&self) -> Result<(), Error> {
-        if self.is_troubled.load(Ordering::Relaxed) {
+    /// Whether a new ask may go to the store: not while the breaker is open, unless its caller waits for the store anyway.
+    fn admit(&self, spec: &Spec) -> Result<(), Error> {
+        if self.is_troubled.load(Ordering::Relaxed) && !spec.rides_out() {
             self.breaker.lock().admit(self.clock.now())?;
         }
         Ok(())

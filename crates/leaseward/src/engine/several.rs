@@ -37,7 +37,7 @@ impl Engine {
             self.order.check(owner, name)?;
         }
         for _ in 0..TOKENS_MAX {
-            self.admit()?;
+            self.admit(spec)?;
             if let Some(all) = self.try_once(names, spec, owner).await? {
                 return Ok(all);
             }

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use leaseward::{Attempt, ErrorKind, Locks, clock::VirtualClock, stores::memory::Memory};
+use leaseward::{
+    Attempt, ErrorKind, Locks, LostReason, clock::VirtualClock, stores::memory::Memory,
+};
 
 use crate::gated::{Gate, Gated};
 
@@ -121,4 +123,97 @@ async fn a_release_ends_although_the_store_never_answers() {
     }
     assert!(!asks.is_finished(), "who asks without a limit waits");
     asks.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_in_line_outlasts_an_outage_of_hours() {
+    let (ours, others, gate) = two();
+    let before = others.lock("x").ttl(secs(20)).acquire().await.expect("free");
+    let lock = ours.lock("x").ttl(secs(2)).wait(secs(20_000));
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(secs(1)).await;
+    gate.refuse();
+    tokio::time::sleep(secs(10_000)).await;
+    assert!(!waits.is_finished(), "its wait is not over");
+    before.release().await.expect("ours");
+    gate.open();
+    let guard = waits.await.expect("no panic").expect("the store is back");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_in_an_outage_says_that_the_store_is_away() {
+    let (ours, others, gate) = two();
+    let _before = others.lock("x").acquire().await.expect("free");
+    let wait = |ours: Locks| {
+        let lock = ours.lock("x").ttl(secs(2)).wait(secs(60));
+        tokio::spawn(async move { lock.acquire().await })
+    };
+    let (first, second) = (wait(ours.clone()), wait(ours));
+    tokio::time::sleep(secs(1)).await;
+    gate.refuse();
+    let error = first.await.expect("no panic").expect_err("nothing was answered");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("the store is away"), "{error}");
+    let error = second.await.expect("no panic").expect_err("nothing was answered");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_after_an_outage_says_who_holds_the_name() {
+    let (ours, others, gate) = two();
+    let _before = others.lock("x").acquire().await.expect("free");
+    let lock = ours.lock("x").ttl(secs(2)).wait(secs(60));
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(secs(1)).await;
+    gate.refuse();
+    tokio::time::sleep(secs(50)).await;
+    gate.open();
+    let error = waits.await.expect("no panic").expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_ends_a_wait_in_line_at_once() {
+    let (ours, others, gate) = two();
+    let _before = others.lock("x").acquire().await.expect("free");
+    let lock = ours.lock("x").ttl(secs(2));
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(secs(1)).await;
+    gate.refuse();
+    tokio::time::sleep(secs(50)).await;
+    gate.refuse_as(ErrorKind::Refused);
+    let error = waits.await.expect("no panic").expect_err("it needs a person");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_behind_a_lease_that_an_outage_ends_waits_on() {
+    let (ours, _others, gate) = two();
+    let held = ours.lock("x").ttl(secs(2)).acquire().await.expect("free");
+    let lock = ours.lock("x").owner("another").ttl(secs(2));
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    gate.refuse();
+    assert_eq!(held.lost().await, LostReason::Expired);
+    tokio::time::sleep(secs(100)).await;
+    assert!(!waits.is_finished(), "it has stood in line");
+    gate.open();
+    assert!(waits.await.expect("no panic").expect("the store is back").is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_names_are_all_held_after_an_outage() {
+    let (ours, others, gate) = two();
+    let before = others.lock("b").ttl(secs(1_000)).acquire().await.expect("free");
+    let names = ours.all(["a", "b"]).ttl(secs(2)).wait(secs(10_000));
+    let waits = tokio::spawn(async move { names.acquire().await });
+    tokio::time::sleep(secs(1)).await;
+    gate.refuse();
+    tokio::time::sleep(secs(100)).await;
+    assert!(!waits.is_finished(), "its wait is not over");
+    before.release().await.expect("ours");
+    gate.open();
+    let guard = waits.await.expect("no panic").expect("the store is back");
+    assert!(guard.is_held(), "`a` was lost while `b` was waited for");
+    assert!(is_busy(&others, "a").await && is_busy(&others, "b").await);
 }

@@ -68,10 +68,10 @@ Exit codes:
 /// and whoever asks for one is not to wait as long as a lock may be worth.
 pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Session, Failure> {
     let Some(patience) = settings.store.timeout().map(|timeout| timeout + OPENING) else {
-        return Session::open(settings, None, printer).await;
+        return Session::open(settings, None, printer, false).await;
     };
     let shown = settings.store.shown().to_owned();
-    match tokio::time::timeout(patience, Session::open(settings, None, printer)).await {
+    match tokio::time::timeout(patience, Session::open(settings, None, printer, false)).await {
         Ok(opened) => opened,
         Err(_) => {
             let patience = units::shown(patience);

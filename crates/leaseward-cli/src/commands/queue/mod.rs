@@ -18,8 +18,8 @@ use clap::{Args, Subcommand};
 use leaseward_queue::{Builder, Queue};
 
 use crate::{
-    child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer,
-    session::interrupted,
+    child::Signals, config::Settings, exit::Exit, failure::Failure, outage::until_there,
+    printer::Printer, session::interrupted,
 };
 
 /// The queue that is meant where none is named.
@@ -69,14 +69,23 @@ struct Desk {
 }
 
 impl Desk {
-    async fn open(settings: Settings, printer: Printer, builder: Builder) -> Result<Self, Failure> {
+    /// Opens the database that the settings name; `waits` for one that is away.
+    async fn open(
+        settings: Settings,
+        printer: Printer,
+        builder: impl Fn() -> Builder,
+        waits: bool,
+    ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let opened = async {
             let url = settings.store.reveal();
             #[cfg(feature = "sqlite")]
             share_with_locks(url).await;
-            builder.connect(url).await
+            if waits {
+                return until_there(printer, async || builder().connect(url).await).await;
+            }
+            Ok(builder().connect(url).await?)
         };
         let queue = tokio::select! {
             queue = opened => queue?,
@@ -133,7 +142,7 @@ pub(crate) async fn run(
     settings: Settings,
     printer: Printer,
 ) -> Result<Exit, Failure> {
-    let builder = match &args.command {
+    let builder = || match &args.command {
         QueueCommand::Work(args) => args.builder(),
         _ => Queue::builder(),
     };
@@ -142,7 +151,9 @@ pub(crate) async fn run(
         args.check()?;
         audit = settings.audit()?;
     }
-    let mut desk = Desk::open(settings, printer, builder).await?;
+    // A service that starts before its database comes up with it; whoever else made a slip is told at once.
+    let waits = matches!(&args.command, QueueCommand::Work(args) if args.is_service());
+    let mut desk = Desk::open(settings, printer, builder, waits).await?;
     let done = match args.command {
         QueueCommand::Add(args) => add::run(args, &mut desk).await,
         QueueCommand::Work(args) => return work::run(args, desk, audit).await,

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io::IsTerminal,
-    time::{Duration, Instant},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use clap::Args;
@@ -14,7 +14,7 @@ use super::{
     Desk,
     stats::{HEAD, cells},
 };
-use crate::{exit::Exit, failure::Failure, units};
+use crate::{exit::Exit, failure::Failure, outage::Outage, units};
 
 /// Moves to the top left corner and wipes what is below.
 const WIPE: &str = "\x1b[H\x1b[J";
@@ -22,7 +22,8 @@ const WIPE: &str = "\x1b[H\x1b[J";
 /// Watch the queues: how many jobs wait, how many come and go each second
 ///
 /// Ends with Ctrl-C. Off a terminal a table follows the other. With `--json` one object a line for each queue and look:
-/// what `stats` has, and `pushed_per_s`, `done_per_s`, `failed_per_s`.
+/// what `stats` has, and `pushed_per_s`, `done_per_s`, `failed_per_s`. A store that goes away is waited for: a line says
+/// since when it is away, and the next table that it is back.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// Only this queue
@@ -72,8 +73,29 @@ pub(crate) async fn run(args: &TopArgs, desk: &mut Desk) -> Result<Exit, Failure
     let mut before: HashMap<String, Counts> = HashMap::new();
     let mut looked = Instant::now();
     let mut looks = 0;
+    let mut outage = Outage::none_yet(desk.printer);
     loop {
-        let mut all = desk.answer(queue.stats()).await?;
+        let looked_at = tokio::select! {
+            all = queue.stats() => all,
+            _ = desk.signals.ending() => return Ok(Exit::Done),
+        };
+        let mut all = match looked_at {
+            Ok(all) => all,
+            // A slip, most likely: whoever typed it is there.
+            Err(error) if looks == 0 => return Err(error.into()),
+            Err(error) => {
+                let is_new = outage.since_us().is_none();
+                outage.failed(error)?;
+                if is_new && !args.json {
+                    desk.printer.line(&away_since(&outage))?;
+                }
+                if ended_within(args.interval, desk).await {
+                    return Ok(Exit::Done);
+                }
+                continue;
+            }
+        };
+        outage.answered();
         all.retain(|stats| args.queue.as_ref().is_none_or(|name| *name == stats.name));
         let time = looked.elapsed();
         looked = Instant::now();
@@ -95,12 +117,20 @@ pub(crate) async fn run(args: &TopArgs, desk: &mut Desk) -> Result<Exit, Failure
         if args.count.is_some_and(|count| looks >= count) {
             return Ok(Exit::Done);
         }
-        tokio::select! {
-            () = tokio::time::sleep(args.interval) => {}
-            // Whoever watched has seen enough.
-            _ = desk.signals.ending() => return Ok(Exit::Done),
+        if ended_within(args.interval, desk).await {
+            return Ok(Exit::Done);
         }
     }
+}
+
+/// Waits for the next look; whether whoever watched has seen enough.
+async fn ended_within(interval: Duration, desk: &mut Desk) -> bool {
+    tokio::time::timeout(interval, desk.signals.ending()).await.is_ok()
+}
+
+fn away_since(outage: &Outage) -> String {
+    let since = UNIX_EPOCH + Duration::from_micros(outage.since_us().unwrap_or_default());
+    format!("store away since {}", humantime::format_rfc3339_seconds(since))
 }
 
 fn print(stats: &QueueStats, rates: [f64; 3], desk: &Desk) -> Result<(), Failure> {

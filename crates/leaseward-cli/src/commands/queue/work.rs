@@ -54,6 +54,9 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// runs again after a pause, and has lost no attempt. Jobs of a worker that vanished run elsewhere within the TTL and a
 /// second. When a command has ended, what it left running in its process group is ended too.
 ///
+/// A store that is away, at the start or later, is waited for, however long that takes (with `--until-empty`, not at the
+/// start).
+///
 /// SIGTERM, SIGINT and SIGHUP end the worker: it claims nothing more and lets commands finish, for `--grace`; then, or on a
 /// second signal, they get SIGTERM, then SIGKILL, and their jobs are given back, without counting as attempts.
 #[derive(Args, Debug)]
@@ -132,7 +135,7 @@ Examples:
 Exit codes:
   0         ended as it was told to, whatever became of the jobs
   126, 127  the command cannot be run, or does not exist; no job was claimed
-  69        the store cannot be reached at the beginning, or refuses
+  69        the store refuses; with `--until-empty`, it cannot be reached at the beginning
   2         the command line cannot be used; nothing was changed";
 
 /// Reads how long a worker is taken for alive.
@@ -149,6 +152,11 @@ impl WorkArgs {
     /// How the queue is opened.
     pub(super) fn builder(&self) -> Builder {
         Queue::builder().ttl(self.ttl)
+    }
+
+    /// Whether it goes on until it is told to end.
+    pub(super) fn is_service(&self) -> bool {
+        !self.until_empty
     }
 
     /// A command that is not there would cost every job an attempt.

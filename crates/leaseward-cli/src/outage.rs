@@ -1,0 +1,105 @@
+//! A store that is away for a while: said once when it goes, and once when it is back.
+
+use std::time::Duration;
+
+use leaseward::{
+    Error, ErrorKind, EventKind, Locks,
+    clock::{Clock as _, SystemClock},
+};
+
+use crate::{failure::Failure, printer::Printer};
+
+/// Between two attempts to reach a store that is away.
+pub(crate) const AGAIN: Duration = Duration::from_millis(500);
+
+/// Whether a failure may pass by itself. What the store refuses, or the command line got wrong, does not.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate)
+}
+
+/// The outages of a store, one after the other.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    printer: Printer,
+    /// When the present one was noticed, in microseconds since the epoch.
+    since_us: Option<u64>,
+}
+
+impl Outage {
+    pub(crate) fn none_yet(printer: Printer) -> Self {
+        Self { printer, since_us: None }
+    }
+
+    /// When the present one was noticed.
+    pub(crate) fn since_us(&self) -> Option<u64> {
+        self.since_us
+    }
+
+    /// The store did not answer: said once.
+    ///
+    /// # Errors
+    /// The failure itself if it does not pass.
+    pub(crate) fn failed(&mut self, error: Error) -> Result<(), Failure> {
+        if !may_pass(&error) {
+            return Err(error.into());
+        }
+        if self.since_us.is_none() {
+            self.since_us = Some(SystemClock.wall_us());
+            let failure = Failure::from(error);
+            said_away(&failure.message, self.printer);
+            if let Some(hint) = &failure.hint {
+                self.printer.hint(hint);
+            }
+        }
+        Ok(())
+    }
+
+    /// The store answered; whether that ends an outage.
+    pub(crate) fn answered(&mut self) -> bool {
+        let ends = self.since_us.take().is_some();
+        if ends {
+            said_back(self.printer);
+        }
+        ends
+    }
+}
+
+/// Tries until a store is there.
+///
+/// # Errors
+/// What does not pass by itself.
+pub(crate) async fn until_there<T>(
+    printer: Printer,
+    open: impl AsyncFn() -> Result<T, Error>,
+) -> Result<T, Failure> {
+    let mut outage = Outage::none_yet(printer);
+    loop {
+        match open().await {
+            Ok(opened) => {
+                outage.answered();
+                return Ok(opened);
+            }
+            Err(error) => outage.failed(error)?,
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Says when the store of a client goes away, and when it is back.
+pub(crate) fn announce(locks: &Locks, printer: Printer) {
+    locks.on_event(move |event| match event.kind {
+        EventKind::BreakerOpened => {
+            said_away(event.message.as_deref().unwrap_or_default(), printer)
+        }
+        EventKind::BreakerClosed => said_back(printer),
+        _ => {}
+    });
+}
+
+fn said_away(why: &str, printer: Printer) {
+    printer.warning(&format!("the store is away, and asked again until it is back: {why}"));
+}
+
+fn said_back(printer: Printer) {
+    printer.warning("the store is back");
+}
