@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, TransactionBehavior};
 
 /// What each version added, in their order. Never changed once released: forward only.
-const STEPS: [&str; 2] = [
+const STEPS: [&str; 3] = [
     "
 CREATE TABLE lq_meta (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL, seq INTEGER NOT NULL) STRICT;
 INSERT INTO lq_meta (id, version, seq) VALUES (1, 0, 0);
@@ -39,6 +39,11 @@ CREATE INDEX lq_blocked_key ON lq_blocked (queue, lkey, id);
 ALTER TABLE lq_tally ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE lq_progress (id INTEGER PRIMARY KEY, fence INTEGER NOT NULL, at INTEGER NOT NULL, value BLOB NOT NULL) STRICT;
 CREATE TABLE lq_cron (name TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+",
+    "
+ALTER TABLE lq_session ADD COLUMN address INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lq_session ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX lq_session_idle ON lq_session (address) WHERE idle = 1;
 ",
 ];
 

@@ -1,9 +1,10 @@
 //! Connections to the file, set up alike.
 
 use std::{
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use rusqlite::{Connection, OpenFlags, Result as SqlResult, config::DbConfig};
@@ -11,40 +12,109 @@ use rusqlite::{Connection, OpenFlags, Result as SqlResult, config::DbConfig};
 use super::{
     config::Durability,
     error::{self, Stage},
+    file::{FileId, beside},
 };
 use crate::Error;
 
-/// How long an operation may wait for other processes to let go of the file. Healthy ones hold it for microseconds, so
-/// after this one of them is stopped or at it with a tool, and the caller should hear of it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an operation waits while nobody else gets anywhere: healthy processes hold the file for microseconds, so one of
+/// them is stopped then, or at it with a tool, and the caller should hear of it. As long as others commit it is only a crowd.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause between two tries, and the longer one once somebody seems to be stopped. Pauses that grow early, as those
-/// of SQLite's own handler do up to 100 ms, starve whoever meets a busy neighbour: the longer it waited, the rarer it
-/// tries. Two busy writers on a disk that never waits saw up to 85 ms with growing pauses, up to 27 ms with even ones.
-pub(super) const PAUSE: Duration = Duration::from_micros(50);
-const PAUSE_LONG: Duration = Duration::from_millis(1);
-const LONG_AFTER: Duration = Duration::from_millis(100);
+/// The pause between two tries: this share of the time waited so far, within these bounds. Even pauses cost a crowd all the
+/// time there is, those who hold the file included. Pauses that grow faster starve whoever meets a busy neighbour: the longer
+/// it waited, the rarer it tries.
+const PAUSE_SHARE: u32 = 16;
+pub(super) const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// Statements kept prepared: more than there are.
 const STATEMENTS: usize = 48;
 
 /// Tries until the file is not busy, or patience ends.
-pub(super) fn patiently<T>(mut attempt: impl FnMut() -> SqlResult<T>) -> SqlResult<T> {
-    let start = Instant::now();
+pub(super) fn patiently<T>(
+    path: &Path,
+    mut attempt: impl FnMut() -> SqlResult<T>,
+) -> SqlResult<T> {
+    let mut waiting: Option<Waiting> = None;
     loop {
         match attempt() {
-            Err(e) if error::is_busy(&e) && start.elapsed() < PATIENCE => {
-                let is_stuck = start.elapsed() > LONG_AFTER;
-                thread::sleep(if is_stuck { PAUSE_LONG } else { PAUSE });
+            Err(e) if error::is_busy(&e) => {
+                let waiting = waiting.get_or_insert_with(|| Waiting::begin(path));
+                if !waiting.may_go_on(path) {
+                    return Err(e);
+                }
+                thread::sleep(waiting.pause());
             }
             outcome => return outcome,
         }
     }
 }
 
-/// Opens a connection that never waits by itself: see [`patiently`].
-pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
-    patiently(|| try_open(path, durability)).map_err(|e| error::translate(e, Stage::Before, path))
+/// Waiting for others to let go of a file.
+struct Waiting {
+    begun: Instant,
+    /// Since when the file is as it is, as far as was looked.
+    still_since: Instant,
+    written: [Option<SystemTime>; 2],
+}
+
+impl Waiting {
+    fn begin(path: &Path) -> Self {
+        let now = Instant::now();
+        Self { begun: now, still_since: now, written: written(path) }
+    }
+
+    /// Whether others got somewhere lately.
+    fn may_go_on(&mut self, path: &Path) -> bool {
+        if self.still_since.elapsed() < PATIENCE {
+            return true;
+        }
+        let written = written(path);
+        let is_still = written == self.written;
+        (self.still_since, self.written) = (Instant::now(), written);
+        !is_still
+    }
+
+    /// Jittered, so that a crowd does not try in step.
+    fn pause(&self) -> Duration {
+        let even = (self.begun.elapsed() / PAUSE_SHARE).clamp(PAUSE_MIN, PAUSE_MAX);
+        even.mul_f64(0.5 + rand::random::<f64>())
+    }
+}
+
+/// When the file and its log were last written.
+fn written(path: &Path) -> [Option<SystemTime>; 2] {
+    let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    [modified(path), modified(&beside(path, "-wal"))]
+}
+
+/// A connection, and which file it has open.
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection: it never waits by itself, see [`patiently`].
+    pub conn: Connection,
+    path: PathBuf,
+    file: Option<FileId>,
+}
+
+impl Opened {
+    /// Whether the path still names this file. Another one under the same name, or none, and what is written here is read by
+    /// nobody who comes anew.
+    pub fn is_current(&self) -> bool {
+        match self.path.metadata() {
+            Ok(meta) => Some(FileId::of(&meta)) == self.file,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+}
+
+/// Opens a connection.
+pub(super) fn open(path: &Path, durability: Durability) -> Result<Opened, Error> {
+    // Looked up before: a file that is replaced in this moment is taken for replaced.
+    let file = path.metadata().ok().map(|meta| FileId::of(&meta));
+    patiently(path, || try_open(path, durability))
+        .map(|conn| Opened { conn, path: path.to_owned(), file })
+        .map_err(|e| error::translate(e, Stage::Before, path))
 }
 
 fn try_open(path: &Path, durability: Durability) -> SqlResult<Connection> {

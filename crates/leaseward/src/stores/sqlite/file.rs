@@ -1,6 +1,10 @@
 //! The file before SQLite sees it: its folder exists, it may be written, it is on a local disk.
 
-use std::{fs, io, path::Path};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use parking_lot::Mutex;
 
@@ -11,15 +15,48 @@ use crate::{Error, ErrorKind};
 /// that SQLite may have open must never be opened here.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Makes the folder and checks the file.
+/// The path of a file that SQLite keeps beside the database.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId(u64, u64);
+
+impl FileId {
+    #[cfg(unix)]
+    pub(super) fn of(meta: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self(meta.dev(), meta.ino())
+    }
+
+    /// Elsewhere files cannot be told apart; one that is open cannot be deleted there either.
+    #[cfg(not(unix))]
+    pub(super) fn of(_meta: &fs::Metadata) -> Self {
+        Self(0, 0)
+    }
+}
+
+/// Makes the folder and the file unless they are there, and checks them.
 ///
 /// SQLite would answer most of this with `unable to open database file`, or open a read-only file without a word.
 pub(super) fn prepare(config: &Config) -> Result<(), Error> {
     let path = config.path.as_path();
     let folder = path.parent().unwrap_or(Path::new("/"));
-    make_folder(folder, config.private)
-        .map_err(|e| refused("its folder cannot be made", path, e))?;
-    network::refuse(folder)?;
+    if !config.must_exist {
+        make_folder(folder, config.private)
+            .map_err(|e| refused("its folder cannot be made", path, e))?;
+    }
+    prepare_in_folder(config)
+}
+
+/// As [`prepare`], where the folder was there before: if it has gone, it was taken away on purpose.
+pub(super) fn prepare_in_folder(config: &Config) -> Result<(), Error> {
+    let path = config.path.as_path();
+    network::refuse(path.parent().unwrap_or(Path::new("/")))?;
     let _making = MAKING.lock();
     match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Err(Error::new(
@@ -33,6 +70,7 @@ pub(super) fn prepare(config: &Config) -> Result<(), Error> {
         )
         .hint("name a file on a local disk")),
         Ok(_) => check_writable(path),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && config.must_exist => Err(missing(path, e)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => make_file(path, config.private),
         Err(e) => Err(refused("it cannot be looked at", path, e)),
     }
@@ -50,7 +88,17 @@ fn check_writable(_path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+fn missing(path: &Path, error: io::Error) -> Error {
+    Error::new(
+        ErrorKind::Refused,
+        format!("the store's file `{}` does not exist", path.display()),
+    )
+    .hint("check the path; the file is made by the first who takes something in it")
+    .caused_by(error)
+}
+
 fn make_file(path: &Path, private: bool) -> Result<(), Error> {
+    let _alone = remove_leftovers(path)?;
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     // SQLite gives the files it makes beside this one the same mode.
@@ -64,6 +112,35 @@ fn make_file(path: &Path, private: bool) -> Result<(), Error> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => check_writable(path),
         Err(e) => Err(refused("it cannot be made", path, e)),
     }
+}
+
+/// Removes what a file that was deleted in use has left: SQLite would take it for the new one's. Only one process at a time
+/// does, until it has made the new file; nothing is locked where nothing is left.
+#[cfg(unix)]
+fn remove_leftovers(path: &Path) -> Result<Option<fs::File>, Error> {
+    use rustix::fs::{FlockOperation, flock};
+    let leftovers = [beside(path, "-wal"), beside(path, "-shm")];
+    if !leftovers.iter().any(|leftover| leftover.exists()) {
+        return Ok(None);
+    }
+    let failed = |error| refused("what was left of an older one cannot be removed", path, error);
+    let folder = fs::File::open(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
+    flock(&folder, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    if !path.exists() {
+        for leftover in leftovers {
+            match fs::remove_file(&leftover) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+        }
+    }
+    Ok(Some(folder))
+}
+
+/// Elsewhere a file in use cannot be deleted.
+#[cfg(not(unix))]
+fn remove_leftovers(_path: &Path) -> Result<(), Error> {
+    Ok(())
 }
 
 fn make_folder(folder: &Path, private: bool) -> io::Result<()> {

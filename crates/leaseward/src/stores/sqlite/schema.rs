@@ -67,9 +67,9 @@ INSERT INTO meta (id, boot, last_fence, swept) VALUES (1, '', 0, '');
 /// Makes, migrates or refuses what is in the file, and brings it into this boot.
 pub(super) fn ready(conn: &mut Connection, path: &Path, now: Moment) -> Result<(), Error> {
     let boot = boot_id();
-    match patiently(|| look(conn, &boot)).map_err(|e| translate(e, Stage::Before, path))? {
+    match patiently(path, || look(conn, &boot)).map_err(|e| translate(e, Stage::Before, path))? {
         State::Ready => Ok(()),
-        State::Stale => patiently(|| write(conn, &boot, now))
+        State::Stale => patiently(path, || write(conn, &boot, now))
             .map_err(|e| translate(e, Stage::Before, path))
             .and_then(|state| match state {
                 State::Ready | State::Stale => Ok(()),
