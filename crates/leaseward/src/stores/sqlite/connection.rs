@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two tries: this share of the time waited so far, within these bounds. Even pauses cost a crowd all the
 /// time there is, those who hold the file included. Pauses that grow faster starve whoever meets a busy neighbour: the longer
 /// it waited, the rarer it tries.
-const PAUSE_SHARE: u32 = 16;
+const PAUSE_SHARE: u32 = 8;
 pub(super) const PAUSE_MIN: Duration = Duration::from_micros(50);
-const PAUSE_MAX: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Statements kept prepared: more than there are.
 const STATEMENTS: usize = 48;

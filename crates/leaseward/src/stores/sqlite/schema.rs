@@ -19,7 +19,7 @@ const VERSION: i32 = 1;
 
 // `mode` is 0 for exclusive, −1 for shared, else the capacity of a semaphore. Times are microseconds since boot.
 // A hold is found by its token, and all holds of a name lie side by side; `first` orders them by age, because fences
-// only grow. A place is found by scanning the queue of its name, which counting who is before it needs anyway.
+// only grow. Places are counted and found through an index of their own, which is narrow: a crowd asks for both all the time.
 const TABLES: &str = "
 CREATE TABLE meta (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -61,6 +61,7 @@ CREATE TABLE places (
     value BLOB,
     PRIMARY KEY (name, seq)
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX place_tokens ON places (name, token);
 INSERT INTO meta (id, boot, last_fence, swept) VALUES (1, '', 0, '');
 ";
 
