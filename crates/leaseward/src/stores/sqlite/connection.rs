@@ -1,6 +1,7 @@
 //! Connections to the file, set up alike.
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
     thread,
@@ -20,12 +21,17 @@ use crate::Error;
 /// them is stopped then, or at it with a tool, and the caller should hear of it. As long as others commit it is only a crowd.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause between two tries: this share of the time waited so far, within these bounds. Even pauses cost a crowd all the
-/// time there is, those who hold the file included. Pauses that grow faster starve whoever meets a busy neighbour: the longer
-/// it waited, the rarer it tries.
+/// The pause between two tries: this share of the time waited so far, within bounds. Even short pauses cost a crowd all the
+/// time there is, those who hold the file included.
 const PAUSE_SHARE: u32 = 8;
 pub(super) const PAUSE_MIN: Duration = Duration::from_micros(50);
-const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// In the line.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// At its head, where there is one: who tries rarely starves beside a busy neighbour.
+const PAUSE_MAX_FIRST: Duration = Duration::from_millis(1);
+
+/// How often the line is passed, in case its head is stopped.
+const PASS_EVERY: Duration = Duration::from_secs(1);
 
 /// Statements kept prepared: more than there are.
 const STATEMENTS: usize = 48;
@@ -35,15 +41,13 @@ pub(super) fn patiently<T>(
     path: &Path,
     mut attempt: impl FnMut() -> SqlResult<T>,
 ) -> SqlResult<T> {
-    let mut waiting: Option<Waiting> = None;
+    let mut waiting: Option<Waiting<'_>> = None;
     loop {
         match attempt() {
             Err(e) if error::is_busy(&e) => {
-                let waiting = waiting.get_or_insert_with(|| Waiting::begin(path));
-                if !waiting.may_go_on(path) {
+                if !waiting.get_or_insert_with(|| Waiting::begin(path)).until_next_try() {
                     return Err(e);
                 }
-                thread::sleep(waiting.pause());
             }
             outcome => return outcome,
         }
@@ -51,35 +55,95 @@ pub(super) fn patiently<T>(
 }
 
 /// Waiting for others to let go of a file.
-struct Waiting {
+///
+/// A try costs the more the more processes have the file open, so those who wait stand in a line: a lock on the log, which
+/// SQLite does not lock, and only who has it goes on to try.
+struct Waiting<'a> {
+    path: &'a Path,
     begun: Instant,
     /// Since when the file is as it is, as far as was looked.
     still_since: Instant,
     written: [Option<SystemTime>; 2],
+    line: Option<File>,
+    /// Since when it is the head of the line.
+    first_since: Option<Instant>,
+    passed: Instant,
 }
 
-impl Waiting {
-    fn begin(path: &Path) -> Self {
+impl<'a> Waiting<'a> {
+    fn begin(path: &'a Path) -> Self {
         let now = Instant::now();
-        Self { begun: now, still_since: now, written: written(path) }
+        Self {
+            path,
+            begun: now,
+            still_since: now,
+            written: written(path),
+            line: File::open(beside(path, "-wal")).ok(),
+            first_since: None,
+            passed: now,
+        }
     }
 
-    /// Whether others got somewhere lately.
-    fn may_go_on(&mut self, path: &Path) -> bool {
+    /// Sleeps until it is time to try; `false` once others have not got anywhere for too long.
+    fn until_next_try(&mut self) -> bool {
+        while self.others_get_on() {
+            // Jittered, so that a crowd does not try in step.
+            thread::sleep(self.pause().mul_f64(0.5 + rand::random::<f64>()));
+            if self.may_try() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn pause(&self) -> Duration {
+        let (since, longest) = match self.first_since {
+            Some(since) => (since, PAUSE_MAX_FIRST),
+            None => (self.begun, PAUSE_MAX),
+        };
+        (since.elapsed() / PAUSE_SHARE).clamp(PAUSE_MIN, longest)
+    }
+
+    fn may_try(&mut self) -> bool {
+        if self.first_since.is_some() {
+            return true;
+        }
+        if self.line.as_ref().is_none_or(lock) {
+            self.first_since = self.line.as_ref().map(|_| Instant::now());
+            return true;
+        }
+        let passes = self.passed.elapsed() >= PASS_EVERY;
+        if passes {
+            self.passed = Instant::now();
+        }
+        passes
+    }
+
+    /// Whether somebody wrote lately.
+    fn others_get_on(&mut self) -> bool {
         if self.still_since.elapsed() < PATIENCE {
             return true;
         }
-        let written = written(path);
+        let written = written(self.path);
         let is_still = written == self.written;
         (self.still_since, self.written) = (Instant::now(), written);
         !is_still
     }
+}
 
-    /// Jittered, so that a crowd does not try in step.
-    fn pause(&self) -> Duration {
-        let even = (self.begun.elapsed() / PAUSE_SHARE).clamp(PAUSE_MIN, PAUSE_MAX);
-        even.mul_f64(0.5 + rand::random::<f64>())
-    }
+/// Takes the lock that is the head of the line if it is free; where there are no such locks there is no line either.
+#[cfg(unix)]
+fn lock(line: &File) -> bool {
+    use rustix::{
+        fs::{FlockOperation, flock},
+        io::Errno,
+    };
+    flock(line, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
+}
+
+#[cfg(not(unix))]
+fn lock(_line: &File) -> bool {
+    true
 }
 
 /// When the file and its log were last written.
