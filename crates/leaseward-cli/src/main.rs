@@ -15,12 +15,13 @@ mod failure;
 mod handle;
 mod hold;
 mod known;
+mod looking;
 mod printer;
 mod session;
 mod units;
 mod waiting;
 
-use std::process::ExitCode;
+use std::{fs::File, io, process::ExitCode};
 
 use clap::Parser;
 
@@ -34,9 +35,13 @@ use crate::{
     config::Settings,
     exit::Exit,
     failure::Failure,
+    looking::Need,
     printer::Printer,
     session::Session,
 };
+
+/// Descriptors that a runtime and its signals need.
+const RUNTIME_DESCRIPTORS: usize = 6;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -91,6 +96,7 @@ fn with_a_store(
         Command::Demo(_) => Some(demo::Stand::prepare(&mut global)?),
         _ => None,
     };
+    room_for_a_runtime().map_err(|error| Failure::system("cannot start the runtime", &error))?;
     // One thread is enough, and starts fastest.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -109,7 +115,7 @@ fn with_a_store(
             other => other,
         };
         let store = settings.store.clone();
-        let mut session = match Session::open(settings, printer).await {
+        let mut session = match Session::open(settings, need(&command), printer).await {
             Ok(session) => session,
             Err(failure) => return Err(not_opened(&command, &store, failure, printer)),
         };
@@ -121,6 +127,22 @@ fn with_a_store(
     runtime.shutdown_background();
     drop(stand);
     done
+}
+
+/// Fails where descriptors are used up, on which the runtime would panic.
+fn room_for_a_runtime() -> io::Result<()> {
+    let room: io::Result<Vec<File>> =
+        (0..RUNTIME_DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
+    room.map(drop)
+}
+
+/// What a command needs of its store.
+fn need(command: &Command) -> Need {
+    match command {
+        Command::Run(_) | Command::Acquire(_) | Command::Elect(_) | Command::Demo(_) => Need::Made,
+        Command::Events(args) if args.follows() => Need::Awaited,
+        _ => Need::Found,
+    }
 }
 
 /// A store that cannot be opened ends every command; to one of them that is a finding.

@@ -2,7 +2,14 @@
 
 use leaseward::Locks;
 
-use crate::{child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer};
+use crate::{
+    child::Signals,
+    config::Settings,
+    exit::Exit,
+    failure::Failure,
+    looking::{Looked, Need},
+    printer::Printer,
+};
 
 /// What commands work with.
 #[derive(Debug)]
@@ -11,18 +18,29 @@ pub(crate) struct Session {
     pub(crate) locks: Locks,
     pub(crate) printer: Printer,
     pub(crate) signals: Signals,
+    /// What was opened, which may not outlast this.
+    _looked: Looked,
 }
 
 impl Session {
     /// Opens the store that the settings name.
-    pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Self, Failure> {
+    pub(crate) async fn open(
+        settings: Settings,
+        need: Need,
+        printer: Printer,
+    ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
-        let locks = tokio::select! {
-            locks = leaseward::connect(settings.store.reveal()) => locks?,
+        let opened = async {
+            let looked = Looked::at(&settings.store, need, printer).await?;
+            let locks = leaseward::connect(&looked.url).await?;
+            Ok::<_, Failure>((locks, looked))
+        };
+        let (locks, looked) = tokio::select! {
+            opened = opened => opened?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
-        Ok(Self { settings, locks, printer, signals })
+        Ok(Self { settings, locks, printer, signals, _looked: looked })
     }
 
     /// Waits for a store's answer, or for a signal that ends the tool: one that is caught would otherwise be lost on a

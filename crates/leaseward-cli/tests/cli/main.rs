@@ -13,6 +13,7 @@ mod etcd;
 mod events;
 mod handles;
 mod kill;
+mod looking;
 mod postgres;
 mod queue;
 mod queue_work;

@@ -10,6 +10,7 @@ mod help;
 mod names;
 mod processes;
 mod reference;
+mod replaced;
 #[path = "../support/steps.rs"]
 mod steps;
 mod waking;

@@ -166,10 +166,8 @@ fn a_crowd_of_processes_is_served_in_the_order_of_their_places() {
         })
         .collect();
     assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));
-    let mut served: Vec<_> = places
-        .into_iter()
-        .zip(crowd.iter_mut().map(Helper::hear_fence))
-        .collect();
+    let mut served: Vec<_> =
+        places.into_iter().zip(crowd.iter_mut().map(Helper::hear_fence)).collect();
     served.sort_unstable();
     assert!(served.iter().zip(0..).all(|((place, _), at)| *place == at), "{served:?}");
     assert!(served.is_sorted_by(|one, next| one.1 < next.1), "not in order: {served:?}");

@@ -18,7 +18,12 @@ use clap::{Args, Subcommand};
 use leaseward_queue::{Builder, Queue};
 
 use crate::{
-    child::Signals, config::Settings, exit::Exit, failure::Failure, printer::Printer,
+    child::Signals,
+    config::Settings,
+    exit::Exit,
+    failure::Failure,
+    looking::{Looked, Need},
+    printer::Printer,
     session::interrupted,
 };
 
@@ -66,23 +71,32 @@ struct Desk {
     queue: Queue,
     printer: Printer,
     signals: Signals,
+    /// What was opened, which may not outlast this.
+    _looked: Looked,
 }
 
 impl Desk {
-    async fn open(settings: Settings, printer: Printer, builder: Builder) -> Result<Self, Failure> {
+    async fn open(
+        settings: Settings,
+        need: Need,
+        printer: Printer,
+        builder: Builder,
+    ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let opened = async {
-            let url = settings.store.reveal();
+            let looked = Looked::at(&settings.store, need, printer).await?;
             #[cfg(feature = "sqlite")]
-            share_with_locks(url).await;
-            builder.connect(url).await
+            if need == Need::Made {
+                share_with_locks(&looked.url).await;
+            }
+            Ok::<_, Failure>((builder.connect(&looked.url).await?, looked))
         };
-        let queue = tokio::select! {
-            queue = opened => queue?,
+        let (queue, looked) = tokio::select! {
+            opened = opened => opened?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
-        Ok(Self { settings, queue, printer, signals })
+        Ok(Self { settings, queue, printer, signals, _looked: looked })
     }
 
     /// Waits for an answer, or for a signal that ends the tool.
@@ -140,7 +154,12 @@ pub(crate) async fn run(
     if let QueueCommand::Work(args) = &args.command {
         args.check()?;
     }
-    let mut desk = Desk::open(settings, printer, builder).await?;
+    let need = match &args.command {
+        QueueCommand::Add(_) | QueueCommand::Work(_) => Need::Made,
+        QueueCommand::Top(args) if args.is_endless() => Need::Awaited,
+        _ => Need::Found,
+    };
+    let mut desk = Desk::open(settings, need, printer, builder).await?;
     let done = match args.command {
         QueueCommand::Add(args) => add::run(args, &mut desk).await,
         QueueCommand::Work(args) => return work::run(args, desk).await,

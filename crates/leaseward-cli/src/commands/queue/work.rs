@@ -216,7 +216,7 @@ fn find(program: &OsStr) -> Found {
 
 /// Carries it out.
 pub(crate) async fn run(args: WorkArgs, desk: Desk) -> Result<Exit, Failure> {
-    let Desk { settings, queue, printer, mut signals } = desk;
+    let Desk { settings, queue, printer, mut signals, .. } = desk;
     let worker = args.worker(&queue);
     let as_json = args.json;
     queue.on_event(move |event| told(event, as_json, printer));

@@ -84,7 +84,7 @@ impl Desk {
             if !opened.is_current() {
                 let path = link.path().display();
                 tracing::warn!(target: "leaseward_queue", %path, "the file was deleted or replaced: its jobs are gone");
-                link.prepare_anew()?;
+                link.prepare_anew(opened)?;
                 *opened = begin(&link)?;
             }
             let conn = &opened.conn;
@@ -133,6 +133,11 @@ impl Desk {
 fn begin(link: &Link) -> Result<Opened, Error> {
     let mut opened = link.connect()?;
     let conn = &mut opened.conn;
+    if link.must_exist() && link.patiently(|| schema::version(conn))? == 0 {
+        let path = link.path().display();
+        return Err(Error::new(ErrorKind::Refused, format!("there are no queues in `{path}`"))
+            .hint("check the path; the tables are made by the first who pushes"));
+    }
     let version = link.patiently(|| schema::migrate_to(conn, schema::VERSION))?;
     if version > schema::VERSION {
         return Err(newer(link, version));

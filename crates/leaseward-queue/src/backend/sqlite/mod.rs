@@ -48,8 +48,10 @@ impl Sqlite {
         let migrated = thread.call(move || {
             let link = Link::open(&url)?;
             let mut opened = link.connect()?;
-            link.patiently(|| schema::migrate_to(&mut opened.conn, version.unwrap_or(schema::VERSION)))
-                .map(drop)
+            link.patiently(|| {
+                schema::migrate_to(&mut opened.conn, version.unwrap_or(schema::VERSION))
+            })
+            .map(drop)
         });
         migrated.await
     }
@@ -89,8 +91,7 @@ impl Backend for Sqlite {
     fn push(&self, _session: i64, jobs: Vec<Row>, tells: bool) -> Answer<'_, Pushes> {
         self.desk.write(move |turn| {
             let mut pushes = push::push_rows(turn.tx, turn.wall_us, &jobs)?;
-            pushes.others_sleep =
-                if tells { turn.call_sleepers()? } else { turn.others_sleep()? };
+            pushes.others_sleep = if tells { turn.call_sleepers()? } else { turn.others_sleep()? };
             Ok(pushes)
         })
     }

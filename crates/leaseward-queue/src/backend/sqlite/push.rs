@@ -112,8 +112,7 @@ impl Turn<'_> {
         if fired == 0 {
             return Ok(None);
         }
-        let mut pushes =
-            push_rows(self.tx, self.wall_us, job.map_or(&[], std::slice::from_ref))?;
+        let mut pushes = push_rows(self.tx, self.wall_us, job.map_or(&[], std::slice::from_ref))?;
         pushes.others_sleep = self.others_sleep()?;
         Ok(Some(pushes))
     }

@@ -67,7 +67,7 @@ pub(super) fn migrate_to(conn: &mut Connection, wanted: usize) -> SqlResult<usiz
     Ok(found.max(wanted))
 }
 
-fn version(conn: &Connection) -> SqlResult<usize> {
+pub(super) fn version(conn: &Connection) -> SqlResult<usize> {
     let there = conn
         .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'lq_meta'", [], |_| Ok(()))
         .optional()?;

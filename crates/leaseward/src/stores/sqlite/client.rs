@@ -20,7 +20,7 @@ use super::{
     config::{Config, Durability},
     connection,
     error::{Stage, translate},
-    file,
+    file::{self, Files},
     keeper::Keeper,
     schema, sweep,
     turn::Turn,
@@ -76,11 +76,11 @@ impl Client {
     }
 
     /// The path names another file now, or none: nothing that was given in the old one excludes anybody any more.
-    fn begin_anew(&self) -> Result<Writer, Error> {
+    fn begin_anew(&self, old: Files) -> Result<Writer, Error> {
         let path = self.config.path.display();
         tracing::warn!(%path, "the store's file was deleted or replaced: what was held in it is lost");
         self.wake.push(Push::SessionLost);
-        file::prepare_in_folder(&self.config)?;
+        file::prepare_anew(&self.config, old)?;
         begin(&self.config, &self.clock, self.id)
     }
 
@@ -162,7 +162,7 @@ impl Client {
         let mut slot = self.writer.lock();
         let writer = slot.as_mut().ok_or_else(|| Failure::Failed(worker::closed()))?;
         if !writer.is_current() {
-            *writer = self.begin_anew().map_err(Failure::Failed)?;
+            *writer = self.begin_anew(writer.files()).map_err(Failure::Failed)?;
         }
         writer.turn(IfWriting::Wait, work)
     }

@@ -49,7 +49,9 @@ impl Config {
                     ErrorKind::InvalidInput,
                     format!("`{other}` is no mode of the sqlite store"),
                 )
-                .hint("it is `rwc`, which makes a file that is not there, or `rw`, which does not"));
+                .hint(
+                    "it is `rwc`, which makes a file that is not there, or `rw`, which does not",
+                ));
             }
         };
         let path = url.path();
@@ -66,8 +68,9 @@ impl Config {
             return Err(invalid("the path of a store's file holds a zero byte".into()));
         }
         if path.file_name().is_some_and(|name| name == ":memory:") {
-            return Err(invalid("`sqlite::memory:` names no file".into())
-                .hint("what is kept in one process's memory excludes no other; there it is `memory:`"));
+            return Err(invalid("`sqlite::memory:` names no file".into()).hint(
+                "what is kept in one process's memory excludes no other; there it is `memory:`",
+            ));
         }
         if path.file_name().is_none() || shown.to_string().ends_with('/') {
             return Err(invalid(format!("`{shown}` names no file")).hint(format!(

@@ -2,7 +2,6 @@
 
 use std::{
     fs::File,
-    io,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant, SystemTime},
@@ -13,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, Result as SqlResult, config::DbConfig};
 use super::{
     config::Durability,
     error::{self, Stage},
-    file::{FileId, beside},
+    file::{Files, beside},
 };
 use crate::Error;
 
@@ -37,10 +36,7 @@ const PASS_EVERY: Duration = Duration::from_secs(1);
 const STATEMENTS: usize = 48;
 
 /// Tries until the file is not busy, or patience ends.
-pub(super) fn patiently<T>(
-    path: &Path,
-    mut attempt: impl FnMut() -> SqlResult<T>,
-) -> SqlResult<T> {
+pub(super) fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> SqlResult<T>) -> SqlResult<T> {
     let mut waiting: Option<Waiting<'_>> = None;
     loop {
         match attempt() {
@@ -152,32 +148,35 @@ fn written(path: &Path) -> [Option<SystemTime>; 2] {
     [modified(path), modified(&beside(path, "-wal"))]
 }
 
-/// A connection, and which file it has open.
+/// A connection, and which files it has open.
 #[derive(Debug)]
 pub struct Opened {
     /// The connection: it never waits by itself, see [`patiently`].
     pub conn: Connection,
     path: PathBuf,
-    file: Option<FileId>,
+    files: Files,
 }
 
 impl Opened {
-    /// Whether the path still names this file. Another one under the same name, or none, and what is written here is read by
+    /// Whether the path still names these files. Others under the same name, or none, and what is written here is read by
     /// nobody who comes anew.
     pub fn is_current(&self) -> bool {
-        match self.path.metadata() {
-            Ok(meta) => Some(FileId::of(&meta)) == self.file,
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        }
+        self.files == Files::at(&self.path)
+    }
+
+    /// What it has open.
+    pub(super) fn files(&self) -> Files {
+        self.files
     }
 }
 
 /// Opens a connection.
 pub(super) fn open(path: &Path, durability: Durability) -> Result<Opened, Error> {
     // Looked up before: a file that is replaced in this moment is taken for replaced.
-    let file = path.metadata().ok().map(|meta| FileId::of(&meta));
+    let before = Files::at(path);
     patiently(path, || try_open(path, durability))
-        .map(|conn| Opened { conn, path: path.to_owned(), file })
+        // The log was made just now if it was not there.
+        .map(|conn| Opened { conn, path: path.to_owned(), files: before.or_log(path) })
         .map_err(|e| error::translate(e, Stage::Before, path))
 }
 
@@ -210,6 +209,8 @@ fn try_open(path: &Path, durability: Durability) -> SqlResult<Connection> {
     conn.pragma_update(None, "foreign_keys", false)?;
     // In KiB when negative: a file of leases is small, and many processes have it open.
     conn.pragma_update(None, "cache_size", -1024)?;
+    // Reading anything opens the log.
+    conn.pragma_query_value(None, "schema_version", |_| Ok(()))?;
     Ok(conn)
 }
 

@@ -22,21 +22,39 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Which file it is, whatever its name.
+/// Which files a path names: the database and its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId(u64, u64);
+pub(super) struct Files {
+    database: Option<FileId>,
+    log: Option<FileId>,
+}
+
+impl Files {
+    pub(super) fn at(path: &Path) -> Self {
+        Self { database: FileId::at(path), log: FileId::at(&beside(path, "-wal")) }
+    }
+
+    /// With the log that is there now, unless there was one.
+    pub(super) fn or_log(self, path: &Path) -> Self {
+        Self { log: self.log.or_else(|| Self::at(path).log), ..self }
+    }
+}
+
+/// One file, whatever its name; device and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(u64, u64);
 
 impl FileId {
     #[cfg(unix)]
-    pub(super) fn of(meta: &fs::Metadata) -> Self {
-        use std::os::unix::fs::MetadataExt;
-        Self(meta.dev(), meta.ino())
+    fn at(path: &Path) -> Option<Self> {
+        let stat = rustix::fs::stat(path).ok()?;
+        Some(Self(stat.st_dev, stat.st_ino))
     }
 
-    /// Elsewhere files cannot be told apart; one that is open cannot be deleted there either.
+    /// Elsewhere files cannot be told apart, and one that is open cannot be deleted.
     #[cfg(not(unix))]
-    pub(super) fn of(_meta: &fs::Metadata) -> Self {
-        Self(0, 0)
+    fn at(_path: &Path) -> Option<Self> {
+        None
     }
 }
 
@@ -53,8 +71,14 @@ pub(super) fn prepare(config: &Config) -> Result<(), Error> {
     prepare_in_folder(config)
 }
 
-/// As [`prepare`], where the folder was there before: if it has gone, it was taken away on purpose.
-pub(super) fn prepare_in_folder(config: &Config) -> Result<(), Error> {
+/// Makes the file again after it was deleted or replaced in use. Not its folder: if that has gone, it was taken away on
+/// purpose.
+pub(super) fn prepare_anew(config: &Config, old: Files) -> Result<(), Error> {
+    remove_leftovers(&config.path, |now| now.database.is_none() || now.log == old.log)?;
+    prepare_in_folder(config)
+}
+
+fn prepare_in_folder(config: &Config) -> Result<(), Error> {
     let path = config.path.as_path();
     network::refuse(path.parent().unwrap_or(Path::new("/")))?;
     let _making = MAKING.lock();
@@ -89,16 +113,13 @@ fn check_writable(_path: &Path) -> Result<(), Error> {
 }
 
 fn missing(path: &Path, error: io::Error) -> Error {
-    Error::new(
-        ErrorKind::Refused,
-        format!("the store's file `{}` does not exist", path.display()),
-    )
-    .hint("check the path; the file is made by the first who takes something in it")
-    .caused_by(error)
+    Error::new(ErrorKind::Refused, format!("the store's file `{}` does not exist", path.display()))
+        .hint("check the path; the file is made by the first who takes something in it")
+        .caused_by(error)
 }
 
 fn make_file(path: &Path, private: bool) -> Result<(), Error> {
-    let _alone = remove_leftovers(path)?;
+    let _alone = remove_leftovers(path, |now| now.database.is_none())?;
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     // SQLite gives the files it makes beside this one the same mode.
@@ -114,19 +135,22 @@ fn make_file(path: &Path, private: bool) -> Result<(), Error> {
     }
 }
 
-/// Removes what a file that was deleted in use has left: SQLite would take it for the new one's. Only one process at a time
-/// does, until it has made the new file; nothing is locked where nothing is left.
+/// Removes the log of a file that was deleted or replaced in use: SQLite would take it for the new one's. Only one process at a
+/// time does, until what is answered is dropped; nothing is locked where nothing is left.
 #[cfg(unix)]
-fn remove_leftovers(path: &Path) -> Result<Option<fs::File>, Error> {
+fn remove_leftovers(
+    path: &Path,
+    are_left: impl Fn(Files) -> bool,
+) -> Result<Option<fs::File>, Error> {
     use rustix::fs::{FlockOperation, flock};
     let leftovers = [beside(path, "-wal"), beside(path, "-shm")];
-    if !leftovers.iter().any(|leftover| leftover.exists()) {
+    if !are_left(Files::at(path)) || !leftovers.iter().any(|leftover| leftover.exists()) {
         return Ok(None);
     }
     let failed = |error| refused("what was left of an older one cannot be removed", path, error);
     let folder = fs::File::open(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
     flock(&folder, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
-    if !path.exists() {
+    if are_left(Files::at(path)) {
         for leftover in leftovers {
             match fs::remove_file(&leftover) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -139,7 +163,7 @@ fn remove_leftovers(path: &Path) -> Result<Option<fs::File>, Error> {
 
 /// Elsewhere a file in use cannot be deleted.
 #[cfg(not(unix))]
-fn remove_leftovers(_path: &Path) -> Result<(), Error> {
+fn remove_leftovers(_path: &Path, _are_left: impl Fn(Files) -> bool) -> Result<(), Error> {
     Ok(())
 }
 

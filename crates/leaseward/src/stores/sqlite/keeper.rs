@@ -161,7 +161,8 @@ impl Desk {
             None => self.open()?,
         };
         let conn = &mut slot.insert(opened).conn;
-        connection::patiently(&self.path, || work(conn)).map_err(|e| translate(e, Stage::Before, &self.path))
+        connection::patiently(&self.path, || work(conn))
+            .map_err(|e| translate(e, Stage::Before, &self.path))
     }
 
     /// Copies the log back and cuts it off.

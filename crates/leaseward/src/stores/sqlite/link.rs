@@ -32,9 +32,14 @@ impl Link {
         Ok(Self { config })
     }
 
-    /// Makes it again after it was deleted.
-    pub fn prepare_anew(&self) -> Result<(), Error> {
-        file::prepare_in_folder(&self.config)
+    /// Whether what is not there is an error, instead of being made.
+    pub fn must_exist(&self) -> bool {
+        self.config.must_exist
+    }
+
+    /// Makes it again after what was open was deleted or replaced.
+    pub fn prepare_anew(&self, old: &Opened) -> Result<(), Error> {
+        file::prepare_anew(&self.config, old.files())
     }
 
     /// Where it is.

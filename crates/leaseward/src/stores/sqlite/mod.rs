@@ -42,14 +42,14 @@ mod writer;
 
 use std::sync::Arc;
 
+pub use self::{
+    config::{Durability, default_path},
+    store::Sqlite,
+};
 #[doc(hidden)]
 pub use self::{
     connection::Opened,
     link::{Link, Rung, Thread, call},
-};
-pub use self::{
-    config::{Durability, default_path},
-    store::Sqlite,
 };
 use crate::store::Scheme;
 

@@ -7,6 +7,7 @@ use rusqlite::{Error as SqlError, Result as SqlResult};
 use super::{
     connection::{Opened, patiently},
     error::{self, Stage, translate},
+    file::Files,
     turn::{Now, Turn},
 };
 use crate::{Error, ErrorKind, Fence, clock::Clock, store::Push};
@@ -66,6 +67,11 @@ impl Writer {
     /// Whether the path still names the file that is written.
     pub(super) fn is_current(&self) -> bool {
         self.opened.is_current()
+    }
+
+    /// The files that are written.
+    pub(super) fn files(&self) -> Files {
+        self.opened.files()
     }
 
     /// Carries out one transaction.

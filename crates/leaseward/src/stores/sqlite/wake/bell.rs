@@ -123,7 +123,9 @@ mod portable {
         pub(in super::super::super) fn hear(&self, timeout: Option<Duration>) {
             let mut rung = self.rung.lock();
             match timeout {
-                Some(timeout) => drop(self.ringing.wait_while_for(&mut rung, |rung| !*rung, timeout)),
+                Some(timeout) => {
+                    drop(self.ringing.wait_while_for(&mut rung, |rung| !*rung, timeout))
+                }
                 None => self.ringing.wait_while(&mut rung, |rung| !*rung),
             }
             *rung = false;
