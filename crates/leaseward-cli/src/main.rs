@@ -140,6 +140,8 @@ fn room_for_a_runtime() -> io::Result<()> {
 fn need(command: &Command) -> Need {
     match command {
         Command::Run(_) | Command::Acquire(_) | Command::Elect(_) | Command::Demo(_) => Need::Made,
+        // What is wrong with a handle is said first.
+        Command::Renew(_) | Command::Release(_) => Need::Made,
         Command::Events(args) if args.follows() => Need::Awaited,
         _ => Need::Found,
     }

@@ -50,8 +50,10 @@ fn nothing_bad_gets_through() {
         assert!(ran.err.contains(says), "{arguments:?}: {}", ran.err);
         assert_eq!(ran.out, "", "{arguments:?}");
         assert!(!place.path("never").exists(), "{arguments:?}");
-        let held = place.run(["ls", "--json"]);
-        assert_eq!(held.out, "[]\n", "{arguments:?}: {}", held.err);
+        if place.path("locks.db").exists() {
+            let held = place.run(["ls", "--json"]);
+            assert_eq!(held.out, "[]\n", "{arguments:?}: {}", held.err);
+        }
     }
 }
 

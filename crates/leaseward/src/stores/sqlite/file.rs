@@ -94,7 +94,7 @@ fn prepare_in_folder(config: &Config) -> Result<(), Error> {
         )
         .hint("name a file on a local disk")),
         Ok(_) => check_writable(path),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && config.must_exist => Err(missing(path, e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && config.must_exist => Err(missing(path)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => make_file(path, config.private),
         Err(e) => Err(refused("it cannot be looked at", path, e)),
     }
@@ -112,10 +112,9 @@ fn check_writable(_path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn missing(path: &Path, error: io::Error) -> Error {
+fn missing(path: &Path) -> Error {
     Error::new(ErrorKind::Refused, format!("the store's file `{}` does not exist", path.display()))
         .hint("check the path; the file is made by the first who takes something in it")
-        .caused_by(error)
 }
 
 fn make_file(path: &Path, private: bool) -> Result<(), Error> {
