@@ -2,6 +2,7 @@
 #![cfg(feature = "sqlite")]
 
 mod bad_files;
+mod beside;
 mod file;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;

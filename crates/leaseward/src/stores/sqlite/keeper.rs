@@ -142,9 +142,8 @@ impl Keeper {
 impl Desk {
     fn open(&self) -> Result<Opened, Error> {
         let mut opened = connection::open(&self.path, self.durability)?;
-        opened
-            .conn
-            .busy_handler(Some(wait_for_writers))
+        let conn = &mut opened.conn;
+        conn.busy_handler(Some(wait_for_writers))
             .map_err(|e| translate(e, Stage::Before, &self.path))?;
         Ok(opened)
     }
