@@ -14,6 +14,7 @@ mod failure;
 mod handle;
 mod hold;
 mod known;
+mod looking;
 mod nesting;
 mod outage;
 mod printer;
@@ -35,6 +36,7 @@ use crate::{
     config::Settings,
     exit::Exit,
     failure::Failure,
+    looking::Need,
     printer::Printer,
     session::Session,
 };
@@ -117,9 +119,7 @@ fn with_a_store(
             _ => {
                 // Before the store: what cannot be written down is not done.
                 let audit = if is_audited(&command) { settings.audit()? } else { None };
-                // A service that starts before its store comes up with it; whoever else made a slip is told at once.
-                let waits = matches!(command, Command::Elect(_));
-                Session::open(settings, audit, printer, waits).await
+                Session::open(settings, need(&command), audit, printer).await
             }
         };
         let mut session = match opened {
@@ -147,6 +147,18 @@ fn is_audited(command: &Command) -> bool {
             | Command::Elect(_)
             | Command::Break(_)
     )
+}
+
+/// What a command needs of its store.
+fn need(command: &Command) -> Need {
+    match command {
+        Command::Elect(_) => Need::Service,
+        Command::Run(_) | Command::Acquire(_) | Command::Demo(_) => Need::Made,
+        // What is wrong with a handle is said first.
+        Command::Renew(_) | Command::Release(_) => Need::Made,
+        Command::Events(args) if args.follows() => Need::Awaited,
+        _ => Need::Found,
+    }
 }
 
 /// Files that a runtime and its signals need: where they cannot be had, tokio panics.

@@ -3,7 +3,12 @@
 use leaseward::{AuditLog, Locks};
 
 use crate::{
-    child::Signals, config::Settings, exit::Exit, failure::Failure, outage::until_there,
+    child::Signals,
+    config::Settings,
+    exit::Exit,
+    failure::Failure,
+    looking::{Looked, Need},
+    outage::until_there,
     printer::Printer,
 };
 
@@ -14,34 +19,37 @@ pub(crate) struct Session {
     pub(crate) locks: Locks,
     pub(crate) printer: Printer,
     pub(crate) signals: Signals,
+    /// What was opened, which may not outlast this.
+    _looked: Looked,
 }
 
 impl Session {
-    /// Opens the store that the settings name; `waits` for one that is away. What becomes of its leases is written to the
-    /// audit log, if there is one.
+    /// Opens the store that the settings name. What becomes of its leases is written to the audit log, if there is one.
     pub(crate) async fn open(
         settings: Settings,
+        need: Need,
         audit: Option<AuditLog>,
         printer: Printer,
-        waits: bool,
     ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
-        let url = settings.store.reveal();
         let opened = async {
-            if waits {
-                return until_there(printer, async || leaseward::connect(url).await).await;
-            }
-            Ok(leaseward::connect(url).await?)
+            let looked = Looked::at(&settings.store, need, printer).await?;
+            let connect = async || leaseward::connect(&looked.url).await;
+            let locks = match need {
+                Need::Service => until_there(printer, connect).await?,
+                _ => connect().await?,
+            };
+            Ok::<_, Failure>((locks, looked))
         };
-        let locks = tokio::select! {
-            locks = opened => locks?,
+        let (locks, looked) = tokio::select! {
+            opened = opened => opened?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
         if let Some(audit) = audit {
             audit.follow(&locks);
         }
-        Ok(Self { settings, locks, printer, signals })
+        Ok(Self { settings, locks, printer, signals, _looked: looked })
     }
 
     /// Waits for a store's answer, or for a signal that ends the tool: one that is caught would otherwise be lost on a

@@ -123,11 +123,14 @@ impl Queue {
         Ok(pushed.into_iter().map(Pushed::of).collect())
     }
 
-    /// Wakes the workers of a queue in this process: after the commit of a transaction that pushed jobs, where nobody waits
-    /// for the next look.
+    /// Wakes the workers of a queue: after the commit of a transaction that pushed jobs, where nobody waits for the next
+    /// look. Those of other processes are told too, unless it is called outside of a runtime.
     pub fn wake(&self, queue: &str) {
-        if let Some(number) = self.inner.numbers.lock().get(queue) {
-            self.inner.bells.ring(*number);
+        let Some(number) = self.inner.numbers.lock().get(queue).copied() else { return };
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.inner.bells.work(number);
+        } else {
+            self.inner.bells.ring(number);
         }
     }
 

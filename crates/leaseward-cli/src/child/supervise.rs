@@ -27,7 +27,8 @@ use crate::{
 /// How often a dying group is looked at where no signal announces its end.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// How long a fresh lease may take to reach its full length before the command is started on what there is.
+/// How long a fresh lease may take to reach its full length before the command is started on what there is, if that is more
+/// than the grace.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 /// How often that is looked at.
 const SETTLE_GLANCE: Duration = Duration::from_millis(2);
@@ -91,13 +92,15 @@ pub(crate) async fn supervise<T: Tenure>(
 /// Waits for the first renewal of a lease that was handed over.
 ///
 /// Such a lease lasts ten seconds at most until then, which may be less than the grace: the command would be asked to
-/// end the moment it starts. The engine sends that renewal within a tenth of a second.
+/// end the moment it starts, and is not started before. The engine sends that renewal within a tenth of a second.
 pub(crate) async fn settle<T: Tenure>(job: &Job, tenure: &T) {
     let needed = job.grace.worth_starting();
     let limit = SystemClock.now() + SETTLE_MAX;
     loop {
         let now = SystemClock.now();
-        if tenure.deadline().since(now) >= needed || now >= limit || !tenure.is_held() {
+        let left = tenure.deadline().since(now);
+        let is_enough = left >= needed || (now >= limit && left > job.grace.get());
+        if is_enough || !tenure.is_held() {
             return;
         }
         tokio::time::sleep(SETTLE_GLANCE).await;

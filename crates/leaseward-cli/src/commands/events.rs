@@ -46,6 +46,13 @@ pub(crate) struct EventsArgs {
     json: bool,
 }
 
+impl EventsArgs {
+    /// Whether it goes on with what happens next.
+    pub(crate) fn follows(&self) -> bool {
+        self.follow
+    }
+}
+
 const AFTER: &str = "\
 Examples:
     leaseward events --follow

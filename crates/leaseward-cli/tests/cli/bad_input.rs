@@ -44,7 +44,7 @@ fn nothing_bad_gets_through() {
         (&["no-such-verb"], "no-such-verb"),
     ];
     for (arguments, says) in table {
-        let place = Place::new();
+        let place = Place::with_a_store();
         let ran = place.run(*arguments);
         assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains(says), "{arguments:?}: {}", ran.err);

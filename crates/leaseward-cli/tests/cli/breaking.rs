@@ -62,7 +62,7 @@ fn what_cannot_be_written_down_is_not_broken() {
 
 #[test]
 fn nothing_to_break_is_fine() {
-    let ran = Place::new().run(["break", "x", "--yes"]);
+    let ran = Place::with_a_store().run(["break", "x", "--yes"]);
     assert_eq!(ran.code, 0);
     assert!(ran.err.contains("nothing to break"), "{}", ran.err);
 }

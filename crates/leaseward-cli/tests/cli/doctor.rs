@@ -22,7 +22,7 @@ fn set_fences_ahead(place: &Place) {
 
 #[test]
 fn a_healthy_store_is_no_danger() {
-    let place = Place::new();
+    let place = Place::with_a_store();
     let ran = place.run(["doctor"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
     for says in [&place.store(), "median of", "exclusion", "one machine", "note: ", "network share"]
@@ -35,7 +35,7 @@ fn a_healthy_store_is_no_danger() {
 
 #[test]
 fn json_is_the_documented_object() {
-    let place = Place::new();
+    let place = Place::with_a_store();
     let url = format!("{}?durability=full", place.store());
     let ran = place.run(["doctor", "--json", "--store", &url]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);

@@ -15,6 +15,7 @@ mod events;
 mod handles;
 mod health;
 mod kill;
+mod looking;
 mod outages;
 mod postgres;
 mod queue;

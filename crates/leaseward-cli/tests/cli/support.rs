@@ -29,6 +29,14 @@ impl Place {
         Self { folder: TempDir::new().expect("a temporary folder") }
     }
 
+    /// One whose store is there, with nothing held in it.
+    pub(crate) fn with_a_store() -> Self {
+        let place = Self::new();
+        let made = place.run(["run", "made", "--", "true"]);
+        assert_eq!(made.code, 0, "{}", made.err);
+        place
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

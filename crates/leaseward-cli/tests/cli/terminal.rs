@@ -40,7 +40,7 @@ fn the_command_has_the_foreground_and_the_shell_gets_it_back() {
 
 #[test]
 fn without_colour_long_lines_are_still_wrapped() {
-    let place = Place::new();
+    let place = Place::with_a_store();
     let tool = env!("CARGO_BIN_EXE_leaseward");
     let ran = on_a_terminal(&place, &format!("stty cols 60; {tool} doctor"));
     assert!(ran.code == 0 && ran.out.contains('\x1b'), "{:?}", ran.out);

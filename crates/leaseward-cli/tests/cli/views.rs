@@ -6,7 +6,7 @@ use crate::support::{Place, Running, until};
 
 #[test]
 fn ls_json_is_an_array_of_the_documented_objects() {
-    let place = Place::new();
+    let place = Place::with_a_store();
     assert_eq!(place.run(["ls", "--json"]).out, "[]\n");
     let held = place.hold(&["--ttl", "1m", "deploy"], "read line");
     let out = place.run(["ls", "--json"]).out;
@@ -34,7 +34,7 @@ fn ls_for_people_has_columns_and_no_colour_off_a_terminal() {
 
 #[test]
 fn show_lists_waiters_in_order() {
-    let place = Place::new();
+    let place = Place::with_a_store();
     assert_eq!(place.run(["show", "x"]).out, "x is free\n");
     let held = place.hold(&["x"], "read line");
     let shown = || -> Value {

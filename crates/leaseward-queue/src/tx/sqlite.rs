@@ -49,8 +49,8 @@ pub async fn prepare(
     rows(queue, jobs).await.map(Prepared)
 }
 
-/// Pushes jobs: they are there once the transaction commits. Workers of other processes hear of it then; for those of this
-/// one there is [`Queue::wake`].
+/// Pushes jobs: they are there once the transaction commits. Workers are told of it by [`Queue::wake`], and find them within
+/// a second without.
 ///
 /// # Errors
 /// What SQLite says.

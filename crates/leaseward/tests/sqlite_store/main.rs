@@ -2,6 +2,7 @@
 #![cfg(feature = "sqlite")]
 
 mod bad_files;
+mod beside;
 mod file;
 #[path = "../support/hand_clock.rs"]
 mod hand_clock;
@@ -10,6 +11,7 @@ mod help;
 mod names;
 mod processes;
 mod reference;
+mod replaced;
 #[path = "../support/steps.rs"]
 mod steps;
 mod waking;

@@ -5,6 +5,7 @@ use std::{
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use leaseward::{
@@ -13,13 +14,16 @@ use leaseward::{
     store::{self, Push, Reply},
 };
 
-use crate::help::{context, granted, listen, one, open_now, queue, release, run, take};
+use crate::help::{context, granted, listen, one, open_now, queue, release, renew, run, take};
 
 const ROLE: &str = "LEASEWARD_TEST_ROLE";
 const FILE: &str = "LEASEWARD_TEST_FILE";
 
 /// What children say begins with this; the test harness says other things.
 const SAID: &str = "child says ";
+
+/// How often a waiter asks again, so that its place lasts: a third of what it lasts.
+const REFRESH: Duration = Duration::from_secs(3);
 
 /// Not a test: what the children do. Without a role it does nothing.
 #[test]
@@ -51,6 +55,25 @@ fn child() {
             assert!(matches!(one(&store, queue("a", pid)), Ok(Reply::Queued(_))));
             println!("\n{SAID}queued");
             let Ok(Push::Granted { grant, .. }) = pushes.recv() else { panic!("no grant") };
+            println!("\n{SAID}{}", grant.fence());
+        }
+        // Stands in line as an engine does, and gives back at once what it gets.
+        "line" => {
+            let pushes = listen(&store);
+            let mut answer = one(&store, queue("a", pid));
+            let Ok(Reply::Queued(place)) = &answer else { panic!("not queued: {answer:?}") };
+            println!("\n{SAID}{}", place.standing.ahead);
+            let grant = loop {
+                if let Ok(Reply::Queued(_)) = answer {
+                    match pushes.recv_timeout(REFRESH) {
+                        Ok(Push::Granted { grant, .. }) => break grant,
+                        _ => answer = one(&store, queue("a", pid)),
+                    }
+                } else {
+                    break granted(answer);
+                }
+            };
+            assert!(matches!(one(&store, release("a", pid)), Ok(Reply::Released)));
             println!("\n{SAID}{}", grant.fence());
         }
         other => panic!("no role is called {other}"),
@@ -121,6 +144,33 @@ fn killed_writers_leave_a_working_file_and_growing_fences() {
     let state: String =
         conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("a database");
     assert_eq!(state, "ok");
+}
+
+/// As many as ask at once in CI, and in a long run.
+fn crowd() -> usize {
+    if std::env::var_os("LEASEWARD_FULL").is_some() { 1_000 } else { 300 }
+}
+
+#[test]
+fn a_crowd_of_processes_is_served_in_the_order_of_their_places() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("leases.db");
+    let store = open_now(&path);
+    granted(one(&store, take("a", 1)));
+    let mut crowd: Vec<_> = (0..crowd()).map(|_| Helper::start("line", &path)).collect();
+    let places: Vec<u32> = crowd
+        .iter_mut()
+        .map(|helper| {
+            assert!(matches!(one(&store, renew("a", 1)), Ok(Reply::Renewed(_))));
+            helper.hear().parse().expect("how many were before it")
+        })
+        .collect();
+    assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));
+    let mut served: Vec<_> =
+        places.into_iter().zip(crowd.iter_mut().map(Helper::hear_fence)).collect();
+    served.sort_unstable();
+    assert!(served.iter().zip(0..).all(|((place, _), at)| *place == at), "{served:?}");
+    assert!(served.is_sorted_by(|one, next| one.1 < next.1), "not in order: {served:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::{
     config::Settings,
     exit::Exit,
     failure::Failure,
+    looking::Need,
     printer::Printer,
     session::{Session, interrupted},
     units,
@@ -68,10 +69,11 @@ Exit codes:
 /// and whoever asks for one is not to wait as long as a lock may be worth.
 pub(crate) async fn open(settings: Settings, printer: Printer) -> Result<Session, Failure> {
     let Some(patience) = settings.store.timeout().map(|timeout| timeout + OPENING) else {
-        return Session::open(settings, None, printer, false).await;
+        return Session::open(settings, Need::Found, None, printer).await;
     };
     let shown = settings.store.shown().to_owned();
-    match tokio::time::timeout(patience, Session::open(settings, None, printer, false)).await {
+    match tokio::time::timeout(patience, Session::open(settings, Need::Found, None, printer)).await
+    {
         Ok(opened) => opened,
         Err(_) => {
             let patience = units::shown(patience);

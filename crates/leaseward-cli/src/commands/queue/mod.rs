@@ -18,8 +18,14 @@ use clap::{Args, Subcommand};
 use leaseward_queue::{Builder, Queue};
 
 use crate::{
-    child::Signals, config::Settings, exit::Exit, failure::Failure, outage::until_there,
-    printer::Printer, session::interrupted,
+    child::Signals,
+    config::Settings,
+    exit::Exit,
+    failure::Failure,
+    looking::{Looked, Need},
+    outage::until_there,
+    printer::Printer,
+    session::interrupted,
 };
 
 /// The queue that is meant where none is named.
@@ -66,32 +72,38 @@ struct Desk {
     queue: Queue,
     printer: Printer,
     signals: Signals,
+    /// What was opened, which may not outlast this.
+    _looked: Looked,
 }
 
 impl Desk {
-    /// Opens the database that the settings name; `waits` for one that is away.
+    /// Opens the database that the settings name.
     async fn open(
         settings: Settings,
+        need: Need,
         printer: Printer,
         builder: impl Fn() -> Builder,
-        waits: bool,
     ) -> Result<Self, Failure> {
         let mut signals = Signals::listen()
             .map_err(|error| Failure::system("cannot listen to signals", &error))?;
         let opened = async {
-            let url = settings.store.reveal();
+            let looked = Looked::at(&settings.store, need, printer).await?;
             #[cfg(feature = "sqlite")]
-            share_with_locks(url).await;
-            if waits {
-                return until_there(printer, async || builder().connect(url).await).await;
+            if need.makes() {
+                share_with_locks(&looked.url).await;
             }
-            Ok(builder().connect(url).await?)
+            let connect = async || builder().connect(&looked.url).await;
+            let queue = match need {
+                Need::Service => until_there(printer, connect).await?,
+                _ => connect().await?,
+            };
+            Ok::<_, Failure>((queue, looked))
         };
-        let queue = tokio::select! {
-            queue = opened => queue?,
+        let (queue, looked) = tokio::select! {
+            opened = opened => opened?,
             signal = signals.ending() => return Err(interrupted(signal)),
         };
-        Ok(Self { settings, queue, printer, signals })
+        Ok(Self { settings, queue, printer, signals, _looked: looked })
     }
 
     /// Waits for an answer, or for a signal that ends the tool.
@@ -151,9 +163,13 @@ pub(crate) async fn run(
         args.check()?;
         audit = settings.audit()?;
     }
-    // A service that starts before its database comes up with it; whoever else made a slip is told at once.
-    let waits = matches!(&args.command, QueueCommand::Work(args) if args.is_service());
-    let mut desk = Desk::open(settings, printer, builder, waits).await?;
+    let need = match &args.command {
+        QueueCommand::Work(args) if args.is_service() => Need::Service,
+        QueueCommand::Add(_) | QueueCommand::Work(_) => Need::Made,
+        QueueCommand::Top(args) if args.is_endless() => Need::Awaited,
+        _ => Need::Found,
+    };
+    let mut desk = Desk::open(settings, need, printer, builder).await?;
     let done = match args.command {
         QueueCommand::Add(args) => add::run(args, &mut desk).await,
         QueueCommand::Work(args) => return work::run(args, desk, audit).await,

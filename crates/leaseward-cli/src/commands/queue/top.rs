@@ -43,6 +43,13 @@ pub(crate) struct TopArgs {
     json: bool,
 }
 
+impl TopArgs {
+    /// Whether it goes on until it is interrupted.
+    pub(super) fn is_endless(&self) -> bool {
+        self.count.is_none()
+    }
+}
+
 /// What has happened since a queue was made.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts([u64; 3]);

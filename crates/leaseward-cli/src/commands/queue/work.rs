@@ -232,7 +232,7 @@ pub(crate) async fn run(
     desk: Desk,
     audit: Option<AuditLog>,
 ) -> Result<Exit, Failure> {
-    let Desk { settings, queue, printer, mut signals } = desk;
+    let Desk { settings, queue, printer, mut signals, .. } = desk;
     let worker = args.worker(&queue);
     let as_json = args.json;
     queue.on_event(move |event| told(event, as_json, printer));

@@ -22,15 +22,23 @@ pub(super) static BOOT: LazyLock<String> = LazyLock::new(|| {
 impl Turn<'_> {
     pub(super) fn begin(&self, session: i64, who: &str, ttl_us: i64) -> SqlResult<()> {
         self.tx
-            .prepare_cached("INSERT OR REPLACE INTO lq_session (id, who, boot, expires) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![session, who, *BOOT, self.boot_us.saturating_add(ttl_us)])
+            .prepare_cached(
+                "INSERT OR REPLACE INTO lq_session (id, who, boot, expires, address) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                session,
+                who,
+                *BOOT,
+                self.boot_us.saturating_add(ttl_us),
+                self.address
+            ])
             .map(drop)
     }
 
-    pub(super) fn beat(&self, session: i64, ttl_us: i64) -> SqlResult<bool> {
+    pub(super) fn beat(&self, session: i64, ttl_us: i64, idle: bool) -> SqlResult<bool> {
         self.tx
-            .prepare_cached("UPDATE lq_session SET expires = ?2 WHERE id = ?1")?
-            .execute(params![session, self.boot_us.saturating_add(ttl_us)])
+            .prepare_cached("UPDATE lq_session SET expires = ?2, idle = ?3 WHERE id = ?1")?
+            .execute(params![session, self.boot_us.saturating_add(ttl_us), idle])
             .map(|count| count > 0)
     }
 

@@ -1,7 +1,7 @@
 //! Jobs in an SQLite file: no server, one machine, the same meaning as on PostgreSQL.
 //!
 //! A file has one writer at a time, so nothing has to be skipped and nobody waits for a row: each call is one short
-//! transaction on a thread of its own. Workers in other processes are woken by a watch on the write-ahead log.
+//! transaction on a thread of its own. Workers in other processes that sleep are called after the commit.
 //!
 //! Time is the wall clock for what is due, and the clock since boot for who is alive: sessions of another boot have ended.
 
@@ -15,7 +15,7 @@ mod settle;
 mod wake;
 
 use leaseward::{
-    Error, ErrorKind,
+    Error,
     store::StoreUrl,
     stores::sqlite::{Link, Thread},
 };
@@ -47,56 +47,28 @@ impl Sqlite {
         let thread = Thread::new("leaseward-queue-migrate");
         let migrated = thread.call(move || {
             let link = Link::open(&url)?;
-            let mut conn = link.connect()?;
-            let before = link.patiently(|| schema::version(&conn))?;
+            let conn = &mut link.connect()?.conn;
+            let before = link.patiently(|| schema::version(conn))?;
             let wanted = version.unwrap_or(schema::VERSION);
-            let after = link.patiently(|| schema::migrate_to(&mut conn, wanted))?;
+            let after = link.patiently(|| schema::migrate_to(conn, wanted))?;
             Ok(after > before)
         });
         migrated.await
     }
 
     pub(crate) async fn open(url: &StoreUrl) -> Result<Self, Error> {
-        let url = url.clone();
-        let desk = Desk::open(move || {
-            let link = Link::open(&url)?;
-            let mut conn = link.connect()?;
-            let version = link.patiently(|| schema::migrate_to(&mut conn, schema::VERSION))?;
-            if version > schema::VERSION {
-                return Err(newer(&link, version));
-            }
-            conn.set_prepared_statement_cache_capacity(STATEMENTS);
-            // There is no thread for it as the locks have one: whoever commits does it, seldom.
-            link.patiently(|| conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES))?;
-            Ok((link, conn))
-        })
-        .await?;
+        let watch = Watch::new();
+        let desk = Desk::open(url, watch.address).await?;
         let link = desk.link();
         // The locks' file is their own, and is told apart from files of other programs.
         let locks_url = format!("sqlite:{}", encode(&link.beside(".locks").to_string_lossy()));
-        Ok(Self { watch: Watch::new(link.clone()), desk, locks_url })
+        Ok(Self { watch, desk, locks_url })
     }
 }
-
-/// Statements kept prepared: more than there are.
-const STATEMENTS: usize = 128;
-
-/// About eight megabytes of log.
-const CHECKPOINT_PAGES: i64 = 4_000;
 
 /// A path as it is written in a URL.
 fn encode(path: &str) -> String {
     path.replace('%', "%25").replace('?', "%3F").replace('#', "%23")
-}
-
-fn newer(link: &Link, version: usize) -> Error {
-    let path = link.path().display();
-    let known = schema::VERSION;
-    Error::new(
-        ErrorKind::Refused,
-        format!("the jobs in `{path}` were written by a newer version (schema {version}, this one knows {known})"),
-    )
-    .hint("upgrade this program, or name another file")
 }
 
 impl Backend for Sqlite {
@@ -116,8 +88,12 @@ impl Backend for Sqlite {
         self.desk.write(move |turn| push::queue_no(turn.tx, &name))
     }
 
-    fn push(&self, _session: i64, jobs: Vec<Row>, _tells: bool) -> Answer<'_, Pushes> {
-        self.desk.write(move |turn| push::push_rows(turn.tx, turn.wall_us, &jobs))
+    fn push(&self, _session: i64, jobs: Vec<Row>, tells: bool) -> Answer<'_, Pushes> {
+        self.desk.write(move |turn| {
+            let mut pushes = push::push_rows(turn.tx, turn.wall_us, &jobs)?;
+            pushes.others_sleep = if tells { turn.call_sleepers()? } else { turn.others_sleep()? };
+            Ok(pushes)
+        })
     }
 
     fn turn(&self, turn: Turn) -> Answer<'_, Turned> {
@@ -134,8 +110,8 @@ impl Backend for Sqlite {
         self.desk.write(move |turn| turn.begin(session, &who, ttl_us))
     }
 
-    fn beat(&self, session: i64, ttl_us: i64, _idle: bool) -> Answer<'_, bool> {
-        self.desk.write(move |turn| turn.beat(session, ttl_us))
+    fn beat(&self, session: i64, ttl_us: i64, idle: bool) -> Answer<'_, bool> {
+        self.desk.write(move |turn| turn.beat(session, ttl_us, idle))
     }
 
     fn cancelled(&self, session: i64) -> Answer<'_, Vec<JobId>> {
@@ -162,9 +138,18 @@ impl Backend for Sqlite {
         self.desk.write(move |turn| turn.tidy(dead_for_us))
     }
 
-    fn tell(&self, _what: Vec<Told>) -> Answer<'_, ()> {
-        // Whoever watches the file has heard already.
-        Box::pin(std::future::ready(Ok(())))
+    fn tell(&self, what: Vec<Told>) -> Answer<'_, ()> {
+        self.desk.write(move |turn| {
+            for told in &what {
+                if let Told::Cancel(session) = told {
+                    turn.call_session(*session)?;
+                }
+            }
+            if what.iter().any(|told| !matches!(told, Told::Cancel(_))) {
+                turn.call_sleepers()?;
+            }
+            Ok(())
+        })
     }
 
     fn listen(&self, ear: Ear) {
@@ -172,11 +157,20 @@ impl Backend for Sqlite {
     }
 
     fn cancel(&self, _session: i64, id: JobId) -> Answer<'_, Cancelling> {
-        self.desk.write(move |turn| turn.cancel(id))
+        self.desk.write(move |turn| {
+            let cancelling = turn.cancel(id)?;
+            if let Cancelling::Told(owner) = cancelling {
+                turn.call_session(owner)?;
+            }
+            Ok(cancelling)
+        })
     }
 
     fn replay(&self, _session: i64, id: JobId, body: Vec<u8>) -> Answer<'_, bool> {
-        self.desk.write(move |turn| turn.replay(id, &body))
+        self.desk.write(move |turn| {
+            turn.call_sleepers()?;
+            turn.replay(id, &body)
+        })
     }
 
     fn list(
@@ -202,7 +196,10 @@ impl Backend for Sqlite {
     }
 
     fn configure(&self, _session: i64, queue: i32, change: Change) -> Answer<'_, ()> {
-        self.desk.write(move |turn| turn.configure(queue, change))
+        self.desk.write(move |turn| {
+            turn.call_sleepers()?;
+            turn.configure(queue, change)
+        })
     }
 
     fn fire(

@@ -112,7 +112,9 @@ impl Turn<'_> {
         if fired == 0 {
             return Ok(None);
         }
-        push_rows(self.tx, self.wall_us, job.map_or(&[], std::slice::from_ref)).map(Some)
+        let mut pushes = push_rows(self.tx, self.wall_us, job.map_or(&[], std::slice::from_ref))?;
+        pushes.others_sleep = self.others_sleep()?;
+        Ok(Some(pushes))
     }
 
     pub(super) fn last_fired(&self, name: &str) -> SqlResult<Option<i64>> {
@@ -132,7 +134,7 @@ mod tests {
         let mut conn = Connection::open_in_memory().expect("memory");
         super::super::schema::migrate_to(&mut conn, super::super::schema::VERSION).expect("tables");
         let job = Row { slot: 1 << 48, due_us: 0, key: None, unique: None, body: b"{}".to_vec() };
-        let turn = Turn { tx: &conn, wall_us: 100, boot_us: 100 };
+        let turn = Turn { wall_us: 100, boot_us: 100, ..Turn::new(&conn, 1) };
         let fired = |at| turn.fire("hourly", at, Some(&job)).expect("carried out").is_some();
         assert_eq!([50, 50, 40, 60].map(fired), [true, false, false, true]);
         let ready: i64 =

@@ -42,6 +42,9 @@ CREATE TABLE lq_cron (name TEXT PRIMARY KEY, last INTEGER NOT NULL) STRICT, WITH
 ",
     "
 ALTER TABLE lq_tally ADD COLUMN interrupted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lq_session ADD COLUMN address INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lq_session ADD COLUMN idle INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX lq_session_idle ON lq_session (address) WHERE idle = 1;
 ",
 ];
 

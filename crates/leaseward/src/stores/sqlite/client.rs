@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -20,11 +20,11 @@ use super::{
     config::{Config, Durability},
     connection,
     error::{Stage, translate},
-    file,
+    file::{self, Files},
     keeper::Keeper,
     schema, sweep,
     turn::Turn,
-    wake::Wake,
+    wake::{self, Wake},
     worker::{self, Worker},
     writer::{Done, Failure, IfWriting, Writer},
 };
@@ -39,13 +39,13 @@ pub(super) struct Client {
     pub(super) keeper: Keeper,
     pub(super) wake: Wake,
     clock: Arc<dyn Clock>,
+    id: i64,
     /// `None` once closed.
     writer: Mutex<Option<Writer>>,
     worker: Worker,
     /// Turns given to the writing thread and not yet carried out: nobody passes them.
     backlog: AtomicUsize,
     last_fence: AtomicU64,
-    log_pages: Arc<AtomicU32>,
 }
 
 impl Client {
@@ -59,26 +59,29 @@ impl Client {
     ) -> Result<Self, Error> {
         let clock = context.clock.clone();
         file::prepare(&config)?;
-        let mut conn = connection::open(&config.path, config.durability)?;
-        schema::ready(&mut conn, &config.path, clock.now())?;
-        // One go: a short-lived process never commits often enough to sweep later.
-        connection::patiently(|| sweep::sweep(&mut conn, &*clock))
-            .map_err(|e| translate(e, Stage::Before, &config.path))?;
         // Nobody's turns are made by client 0.
         let id = rand::rng().random_range(1..i64::MAX);
-        let log_pages = Arc::new(AtomicU32::new(0));
-        let writer = Writer::new(conn, config.path.clone(), clock.clone(), id, log_pages.clone())?;
+        let writer = begin(&config, &clock, id)?;
         Ok(Self {
             keeper: Keeper::new(config.path.clone(), config.durability, clock.clone()),
             wake: Wake::new(config.path.clone(), clock.clone(), id),
             config,
             clock,
+            id,
             writer: Mutex::new(Some(writer)),
             worker,
             backlog: AtomicUsize::new(0),
             last_fence: AtomicU64::new(0),
-            log_pages,
         })
+    }
+
+    /// The path names another file now, or none: nothing that was given in the old one excludes anybody any more.
+    fn begin_anew(&self, old: Files) -> Result<Writer, Error> {
+        let path = self.config.path.display();
+        tracing::warn!(%path, "the store's file was deleted or replaced: what was held in it is lost");
+        self.wake.push(Push::SessionLost);
+        file::prepare_anew(&self.config, old)?;
+        begin(&self.config, &self.clock, self.id)
     }
 
     pub(super) fn fence_lead(&self) -> Duration {
@@ -112,7 +115,8 @@ impl Client {
             return None;
         }
         let mut slot = self.writer.try_lock()?;
-        let outcome = slot.as_mut()?.turn(IfWriting::Return, |turn| carry_out(turn, batch));
+        let writer = slot.as_mut().filter(|writer| writer.is_current())?;
+        let outcome = writer.turn(IfWriting::Return, |turn| carry_out(turn, batch));
         // Before anybody is told: what is told may submit again.
         drop(slot);
         match outcome {
@@ -155,10 +159,12 @@ impl Client {
         &self,
         work: impl FnOnce(&mut Turn<'_>) -> SqlResult<T>,
     ) -> Result<Done<T>, Failure> {
-        match self.writer.lock().as_mut() {
-            Some(writer) => writer.turn(IfWriting::Wait, work),
-            None => Err(Failure::Failed(worker::closed())),
+        let mut slot = self.writer.lock();
+        let writer = slot.as_mut().ok_or_else(|| Failure::Failed(worker::closed()))?;
+        if !writer.is_current() {
+            *writer = self.begin_anew(writer.files()).map_err(Failure::Failed)?;
         }
+        writer.turn(IfWriting::Wait, work)
     }
 
     /// The answers of a batch, after everybody else was told.
@@ -178,7 +184,8 @@ impl Client {
         if let Some(last) = done.last_fence {
             self.last_fence.fetch_max(last.get(), Ordering::Relaxed);
         }
-        self.keeper.committed(self.log_pages.load(Ordering::Relaxed));
+        wake::call(&done.calls);
+        self.keeper.committed();
         for push in done.pushes {
             if let Push::Granted { token, .. } = &push {
                 self.wake.forget(token);
@@ -215,7 +222,7 @@ impl Client {
             let _ = sender.send(());
         });
         this.worker.close();
-        let kept = this.keeper.close(this.log_pages.load(Ordering::Relaxed));
+        let kept = this.keeper.close();
         Box::pin(async move {
             // Whatever could not be told to close was closed before.
             if posted.is_ok() {
@@ -224,6 +231,17 @@ impl Client {
             let _ = kept.await;
         })
     }
+}
+
+/// Opens the file for a client, whose turns it is ready for then.
+fn begin(config: &Config, clock: &Arc<dyn Clock>, id: i64) -> Result<Writer, Error> {
+    let path = &config.path;
+    let mut opened = connection::open(path, config.durability)?;
+    schema::ready(&mut opened.conn, path, clock.now())?;
+    // One go: a short-lived process never commits often enough to sweep later.
+    connection::patiently(path, || sweep::sweep(&mut opened.conn, &**clock))
+        .map_err(|e| translate(e, Stage::Before, path))?;
+    Ok(Writer::new(opened, path.clone(), clock.clone(), id))
 }
 
 fn carry_out(turn: &mut Turn<'_>, batch: &Batch) -> SqlResult<Vec<Answer>> {

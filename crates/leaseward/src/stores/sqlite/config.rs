@@ -23,11 +23,13 @@ pub(super) struct Config {
     pub(super) durability: Durability,
     /// Whether the file is in the user's own state folder and nobody else's business.
     pub(super) private: bool,
+    /// Whether a file that is not there is an error, instead of being made.
+    pub(super) must_exist: bool,
 }
 
 impl Config {
     pub(super) fn from_url(url: &StoreUrl) -> Result<Self, Error> {
-        url.only(&["durability"])?;
+        url.only(&["durability", "mode"])?;
         let durability = match url.setting("durability") {
             None | Some("normal") => Durability::Normal,
             Some("full") => Durability::Full,
@@ -39,11 +41,24 @@ impl Config {
                 .hint("it is `normal` or `full`"));
             }
         };
+        let must_exist = match url.setting("mode") {
+            None | Some("rwc") => false,
+            Some("rw") => true,
+            Some(other) => {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("`{other}` is no mode of the sqlite store"),
+                )
+                .hint(
+                    "it is `rwc`, which makes a file that is not there, or `rw`, which does not",
+                ));
+            }
+        };
         let path = url.path();
         if path.is_empty() {
-            return Ok(Self { path: default_path()?, durability, private: true });
+            return Ok(Self { path: default_path()?, durability, private: true, must_exist });
         }
-        Self::at(Path::new(&path), durability)
+        Ok(Self { must_exist, ..Self::at(Path::new(&path), durability)? })
     }
 
     pub(super) fn at(path: &Path, durability: Durability) -> Result<Self, Error> {
@@ -52,9 +67,10 @@ impl Config {
         if path.as_os_str().as_encoded_bytes().contains(&0) {
             return Err(invalid("the path of a store's file holds a zero byte".into()));
         }
-        if path == Path::new(":memory:") {
-            return Err(invalid("the sqlite store needs a file".into())
-                .hint("leases of one process are kept by `memory:`"));
+        if path.file_name().is_some_and(|name| name == ":memory:") {
+            return Err(invalid("`sqlite::memory:` names no file".into()).hint(
+                "what is kept in one process's memory excludes no other; there it is `memory:`",
+            ));
         }
         if path.file_name().is_none() || shown.to_string().ends_with('/') {
             return Err(invalid(format!("`{shown}` names no file")).hint(format!(
@@ -65,7 +81,7 @@ impl Config {
         // A later change of the working folder must not change the file.
         let path = std::path::absolute(path)
             .map_err(|e| invalid(format!("`{shown}` cannot be made absolute")).caused_by(e))?;
-        Ok(Self { path, durability, private: false })
+        Ok(Self { path, durability, private: false, must_exist: false })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Connections to the file, set up alike.
 
 use std::{
-    path::Path,
+    fs::File,
+    path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use rusqlite::{Connection, OpenFlags, Result as SqlResult, config::DbConfig};
@@ -11,40 +12,172 @@ use rusqlite::{Connection, OpenFlags, Result as SqlResult, config::DbConfig};
 use super::{
     config::Durability,
     error::{self, Stage},
+    file::{Files, beside},
 };
 use crate::Error;
 
-/// How long an operation may wait for other processes to let go of the file. Healthy ones hold it for microseconds, so
-/// after this one of them is stopped or at it with a tool, and the caller should hear of it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an operation waits while nobody else gets anywhere: healthy processes hold the file for microseconds, so one of
+/// them is stopped then, or at it with a tool, and the caller should hear of it. As long as others commit it is only a crowd.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The pause between two tries, and the longer one once somebody seems to be stopped. Pauses that grow early, as those
-/// of SQLite's own handler do up to 100 ms, starve whoever meets a busy neighbour: the longer it waited, the rarer it
-/// tries. Two busy writers on a disk that never waits saw up to 85 ms with growing pauses, up to 27 ms with even ones.
-pub(super) const PAUSE: Duration = Duration::from_micros(50);
-const PAUSE_LONG: Duration = Duration::from_millis(1);
-const LONG_AFTER: Duration = Duration::from_millis(100);
+/// The pause between two tries: this share of the time waited so far, within bounds. Even short pauses cost a crowd all the
+/// time there is, those who hold the file included.
+const PAUSE_SHARE: u32 = 8;
+pub(super) const PAUSE_MIN: Duration = Duration::from_micros(50);
+/// In the line.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// At its head, where there is one: who tries rarely starves beside a busy neighbour.
+const PAUSE_MAX_FIRST: Duration = Duration::from_millis(1);
+
+/// How often the line is passed, in case its head is stopped.
+const PASS_EVERY: Duration = Duration::from_secs(1);
 
 /// Statements kept prepared: more than there are.
 const STATEMENTS: usize = 48;
 
 /// Tries until the file is not busy, or patience ends.
-pub(super) fn patiently<T>(mut attempt: impl FnMut() -> SqlResult<T>) -> SqlResult<T> {
-    let start = Instant::now();
+pub(super) fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> SqlResult<T>) -> SqlResult<T> {
+    let mut waiting: Option<Waiting<'_>> = None;
     loop {
         match attempt() {
-            Err(e) if error::is_busy(&e) && start.elapsed() < PATIENCE => {
-                let is_stuck = start.elapsed() > LONG_AFTER;
-                thread::sleep(if is_stuck { PAUSE_LONG } else { PAUSE });
+            Err(e) if error::is_busy(&e) => {
+                if !waiting.get_or_insert_with(|| Waiting::begin(path)).until_next_try() {
+                    return Err(e);
+                }
             }
             outcome => return outcome,
         }
     }
 }
 
-/// Opens a connection that never waits by itself: see [`patiently`].
-pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection, Error> {
-    patiently(|| try_open(path, durability)).map_err(|e| error::translate(e, Stage::Before, path))
+/// Waiting for others to let go of a file.
+///
+/// A try costs the more the more processes have the file open, so those who wait stand in a line: a lock on the log, which
+/// SQLite does not lock, and only who has it goes on to try.
+struct Waiting<'a> {
+    path: &'a Path,
+    begun: Instant,
+    /// Since when the file is as it is, as far as was looked.
+    still_since: Instant,
+    written: [Option<SystemTime>; 2],
+    line: Option<File>,
+    /// Since when it is the head of the line.
+    first_since: Option<Instant>,
+    passed: Instant,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(path: &'a Path) -> Self {
+        let now = Instant::now();
+        Self {
+            path,
+            begun: now,
+            still_since: now,
+            written: written(path),
+            line: File::open(beside(path, "-wal")).ok(),
+            first_since: None,
+            passed: now,
+        }
+    }
+
+    /// Sleeps until it is time to try; `false` once others have not got anywhere for too long.
+    fn until_next_try(&mut self) -> bool {
+        while self.others_get_on() {
+            // Jittered, so that a crowd does not try in step.
+            thread::sleep(self.pause().mul_f64(0.5 + rand::random::<f64>()));
+            if self.may_try() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn pause(&self) -> Duration {
+        let (since, longest) = match self.first_since {
+            Some(since) => (since, PAUSE_MAX_FIRST),
+            None => (self.begun, PAUSE_MAX),
+        };
+        (since.elapsed() / PAUSE_SHARE).clamp(PAUSE_MIN, longest)
+    }
+
+    fn may_try(&mut self) -> bool {
+        if self.first_since.is_some() {
+            return true;
+        }
+        if self.line.as_ref().is_none_or(lock) {
+            self.first_since = self.line.as_ref().map(|_| Instant::now());
+            return true;
+        }
+        let passes = self.passed.elapsed() >= PASS_EVERY;
+        if passes {
+            self.passed = Instant::now();
+        }
+        passes
+    }
+
+    /// Whether somebody wrote lately.
+    fn others_get_on(&mut self) -> bool {
+        if self.still_since.elapsed() < PATIENCE {
+            return true;
+        }
+        let written = written(self.path);
+        let is_still = written == self.written;
+        (self.still_since, self.written) = (Instant::now(), written);
+        !is_still
+    }
+}
+
+/// Takes the lock that is the head of the line if it is free; where there are no such locks there is no line either.
+#[cfg(unix)]
+fn lock(line: &File) -> bool {
+    use rustix::{
+        fs::{FlockOperation, flock},
+        io::Errno,
+    };
+    flock(line, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
+}
+
+#[cfg(not(unix))]
+fn lock(_line: &File) -> bool {
+    true
+}
+
+/// When the file and its log were last written.
+fn written(path: &Path) -> [Option<SystemTime>; 2] {
+    let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    [modified(path), modified(&beside(path, "-wal"))]
+}
+
+/// A connection, and which files it has open.
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection: it never waits by itself, see [`patiently`].
+    pub conn: Connection,
+    path: PathBuf,
+    files: Files,
+}
+
+impl Opened {
+    /// Whether the path still names these files. Others under the same name, or none, and what is written here is read by
+    /// nobody who comes anew.
+    pub fn is_current(&self) -> bool {
+        self.files == Files::at(&self.path)
+    }
+
+    /// What it has open.
+    pub(super) fn files(&self) -> Files {
+        self.files
+    }
+}
+
+/// Opens a connection.
+pub(super) fn open(path: &Path, durability: Durability) -> Result<Opened, Error> {
+    // Looked up before: a file that is replaced in this moment is taken for replaced.
+    let before = Files::at(path);
+    patiently(path, || try_open(path, durability))
+        // The log was made just now if it was not there.
+        .map(|conn| Opened { conn, path: path.to_owned(), files: before.or_log(path) })
+        .map_err(|e| error::translate(e, Stage::Before, path))
 }
 
 fn try_open(path: &Path, durability: Durability) -> SqlResult<Connection> {
@@ -76,6 +209,8 @@ fn try_open(path: &Path, durability: Durability) -> SqlResult<Connection> {
     conn.pragma_update(None, "foreign_keys", false)?;
     // In KiB when negative: a file of leases is small, and many processes have it open.
     conn.pragma_update(None, "cache_size", -1024)?;
+    // Reading anything opens the log.
+    conn.pragma_query_value(None, "schema_version", |_| Ok(()))?;
     Ok(conn)
 }
 

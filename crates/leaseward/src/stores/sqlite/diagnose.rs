@@ -1,11 +1,8 @@
 //! What silently breaks or slows locks in a file.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
-use super::config::Durability;
+use super::{config::Durability, file::beside};
 use crate::store::{Finding, Severity};
 
 /// Above this the log is not being copied back: somebody reads for ever, or housekeeping cannot keep up.
@@ -42,13 +39,6 @@ pub(super) fn diagnose(path: &Path, durability: Durability) -> Vec<Finding> {
         }),
     ];
     findings.into_iter().flatten().collect()
-}
-
-/// The path of a file that SQLite keeps beside the database.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 #[cfg(unix)]

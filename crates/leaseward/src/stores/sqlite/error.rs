@@ -93,7 +93,7 @@ fn meaning(code: ErrorCode) -> (ErrorKind, &'static str, &'static str) {
         ErrorCode::CannotOpen => (
             Refused,
             "the store's file cannot be opened",
-            "check owner and mode of the file, of its folder and of the files ending in -wal and -shm",
+            "check owner and mode of the file, of its folder and of the files ending in -wal and -shm, and the limit of open files",
         ),
         ErrorCode::DatabaseCorrupt => (
             Refused,

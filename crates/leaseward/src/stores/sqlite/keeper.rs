@@ -14,8 +14,9 @@ use rusqlite::{Connection, Result as SqlResult};
 
 use super::{
     config::Durability,
-    connection,
+    connection::{self, Opened},
     error::{Stage, translate},
+    file::beside,
     inspect,
     sweep::{self, Swept},
     worker::Worker,
@@ -26,12 +27,15 @@ use crate::{
     store::{LockView, Query},
 };
 
-/// Pages in the log from which on it is copied back: 16 MiB. Copying waits for the disk and keeps
-/// writers out at its end: the larger this is, the rarer that is.
-const LOG_PAGES: u32 = 8_000;
+/// Length of the log from which on it is copied back. Copying waits for the disk and keeps writers out at its end: the
+/// larger this is, the rarer that is.
+const LOG_BYTES: u64 = 16 << 20;
 
-/// Pages in the log from which on it is emptied at the end: reading so many takes a millisecond.
-const LOG_PAGES_AT_END: u32 = 1_000;
+/// Length of the log from which on it is emptied at the end: reading so much takes a millisecond.
+const LOG_BYTES_AT_END: u64 = 2 << 20;
+
+/// Commits between two looks at the length of the log.
+const LOOK_EVERY: u32 = 16;
 
 /// How often a checkpoint tries to keep writers out, 50 µs apart: for about a second.
 const TRIES_MAX: i32 = 10_000;
@@ -57,7 +61,7 @@ struct Desk {
     durability: Durability,
     clock: Arc<dyn Clock>,
     /// Opened when it is first needed: a short-lived process never does.
-    conn: Mutex<Option<Connection>>,
+    conn: Mutex<Option<Opened>>,
     is_copying: AtomicBool,
 }
 
@@ -77,17 +81,20 @@ impl Keeper {
         }
     }
 
-    /// Hears of a commit and of the length of the log after it.
-    pub(super) fn committed(&self, log_pages: u32) {
-        let desk = &self.desk;
-        if log_pages >= LOG_PAGES && !desk.is_copying.swap(true, Ordering::AcqRel) {
+    /// Hears of a commit.
+    pub(super) fn committed(&self) {
+        let (desk, commits) = (&self.desk, self.commits.fetch_add(1, Ordering::Relaxed));
+        if commits % LOOK_EVERY == LOOK_EVERY - 1
+            && desk.log_bytes() >= LOG_BYTES
+            && !desk.is_copying.swap(true, Ordering::AcqRel)
+        {
             self.post(|desk| {
                 let copied = desk.copy_log();
                 desk.is_copying.store(false, Ordering::Release);
                 copied
             });
         }
-        if self.commits.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
+        if commits % SWEEP_EVERY == SWEEP_EVERY - 1 {
             self.post(Desk::sweep);
         }
     }
@@ -115,8 +122,8 @@ impl Keeper {
     }
 
     /// Ends the thread once it has finished what it is at, and closes the connection.
-    pub(super) fn close(&self, log_pages: u32) -> BoxFuture<'static, Result<(), Error>> {
-        let is_long = log_pages >= LOG_PAGES_AT_END;
+    pub(super) fn close(&self) -> BoxFuture<'static, Result<(), Error>> {
+        let is_long = self.desk.log_bytes() >= LOG_BYTES_AT_END;
         if !is_long && !self.worker.is_running() {
             self.worker.close();
             return Box::pin(std::future::ready(Ok(())));
@@ -133,30 +140,37 @@ impl Keeper {
 }
 
 impl Desk {
-    fn open(&self) -> Result<Connection, Error> {
-        let mut conn = connection::open(&self.path, self.durability)?;
+    fn open(&self) -> Result<Opened, Error> {
+        let mut opened = connection::open(&self.path, self.durability)?;
+        let conn = &mut opened.conn;
         conn.busy_handler(Some(wait_for_writers))
             .map_err(|e| translate(e, Stage::Before, &self.path))?;
-        Ok(conn)
+        Ok(opened)
+    }
+
+    /// How long the log is: what is copied back is cut off, so it is as long as its file.
+    fn log_bytes(&self) -> u64 {
+        beside(&self.path, "-wal").metadata().map_or(0, |meta| meta.len())
     }
 
     fn with<T>(&self, mut work: impl FnMut(&mut Connection) -> SqlResult<T>) -> Result<T, Error> {
         let mut slot = self.conn.lock();
-        let conn = match slot.take() {
-            Some(conn) => conn,
+        let opened = match slot.take().filter(Opened::is_current) {
+            Some(opened) => opened,
             None => self.open()?,
         };
-        let conn = slot.insert(conn);
-        connection::patiently(|| work(conn)).map_err(|e| translate(e, Stage::Before, &self.path))
+        let conn = &mut slot.insert(opened).conn;
+        connection::patiently(&self.path, || work(conn))
+            .map_err(|e| translate(e, Stage::Before, &self.path))
     }
 
-    /// Copies the log back and has the next commit start it anew.
+    /// Copies the log back and cuts it off.
     ///
     /// Most of it without a lock. But while somebody commits all the time that never catches up, and the log would grow
     /// without end: so the rest is copied under the write lock, which keeps writers out for two waits for the disk.
     fn copy_log(&self) -> Result<(), Error> {
         self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(PASSIVE)"))?;
-        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)"))?;
+        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(TRUNCATE)"))?;
         // Whoever commits first waits for the disk once more: this thread, rather than a caller.
         self.with(|conn| conn.execute("UPDATE meta SET swept = swept", []).map(drop))
     }
@@ -183,6 +197,6 @@ fn checkpoint(conn: &Connection, sql: &str) -> SqlResult<()> {
 
 /// A checkpoint cannot be tried again from outside without waiting for the disk again, so SQLite itself has to wait.
 fn wait_for_writers(tries: i32) -> bool {
-    thread::sleep(connection::PAUSE);
+    thread::sleep(connection::PAUSE_MIN);
     tries < TRIES_MAX
 }

@@ -4,17 +4,16 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use rusqlite::{Connection, Result as SqlResult};
+use rusqlite::Result as SqlResult;
 
 use super::{
     config::{Config, Durability},
-    connection, diagnose,
+    connection::{self, Opened},
     error::{self, Stage},
     file,
-    wake::Bell,
+    wake::{self, Bell},
     worker::Worker,
 };
 use crate::{Error, clock::BoxFuture, store::StoreUrl};
@@ -33,6 +32,16 @@ impl Link {
         Ok(Self { config })
     }
 
+    /// Whether what is not there is an error, instead of being made.
+    pub fn must_exist(&self) -> bool {
+        self.config.must_exist
+    }
+
+    /// Makes it again after what was open was deleted or replaced.
+    pub fn prepare_anew(&self, old: &Opened) -> Result<(), Error> {
+        file::prepare_anew(&self.config, old.files())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.config.path
@@ -44,13 +53,13 @@ impl Link {
     }
 
     /// A connection that never waits by itself: see [`Link::patiently`].
-    pub fn connect(&self) -> Result<Connection, Error> {
+    pub fn connect(&self) -> Result<Opened, Error> {
         connection::open(&self.config.path, self.config.durability)
     }
 
     /// Tries until the file is not busy, or patience ends.
     pub fn patiently<T>(&self, attempt: impl FnMut() -> SqlResult<T>) -> Result<T, Error> {
-        connection::patiently(attempt).map_err(|error| self.meaning(error))
+        connection::patiently(&self.config.path, attempt).map_err(|error| self.meaning(error))
     }
 
     /// What a failure means if nothing was committed.
@@ -70,7 +79,7 @@ impl Link {
 
     /// The file beside it with this at the end of its name.
     pub fn beside(&self, suffix: &str) -> PathBuf {
-        diagnose::beside(&self.config.path, suffix)
+        file::beside(&self.config.path, suffix)
     }
 }
 
@@ -98,19 +107,14 @@ impl Thread {
     }
 }
 
-/// Tells when a file was written, by whichever process, or when it is rung.
+/// What a thread sleeps on that waits to be called, by whichever process: see [`call`].
 #[derive(Debug)]
 pub struct Rung(Bell);
 
 impl Rung {
-    /// One that watches nothing yet.
-    pub fn new() -> io::Result<Self> {
-        Bell::new().map(Self)
-    }
-
-    /// Begins to hear of writes to a file.
-    pub fn watch(&self, path: &Path) {
-        self.0.watch(path);
+    /// One that hears calls to this address.
+    pub fn new(address: i64) -> io::Result<Self> {
+        Bell::new(address).map(Self)
     }
 
     /// Wakes the thread that waits.
@@ -118,8 +122,13 @@ impl Rung {
         self.0.ring();
     }
 
-    /// Sleeps until it is rung or the file was written; answers whether that came before the time was up.
-    pub fn hear(&self, timeout: Duration) -> bool {
-        self.0.hear(timeout)
+    /// Sleeps until it is rung or called.
+    pub fn hear(&self) {
+        self.0.hear(None);
     }
+}
+
+/// Calls those at these addresses, once what they are to look for is committed. A call may be lost.
+pub fn call(addresses: &[i64]) {
+    wake::call(addresses);
 }

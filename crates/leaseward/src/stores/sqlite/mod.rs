@@ -2,7 +2,7 @@
 //!
 //! `sqlite:PATH?durability=normal|full`; without a path, [`default_path`]. Holders, queue and fence counter are three
 //! tables; every batch is one transaction, carried out on the caller's own thread while nobody else writes. A waiter in
-//! another process is woken by a watch on the write-ahead log (`wake`), with a slow poll as net.
+//! another process is called by the one that gave it the lease (`wake`), with a slow look as net.
 //!
 //! - **One fence counter for the whole file**, not a row per name: a free name then leaves nothing behind, so the file
 //!   stays bounded without a floor row that reaping would have to keep right, and fences grow for ever, per name and
@@ -42,11 +42,14 @@ mod writer;
 
 use std::sync::Arc;
 
-#[doc(hidden)]
-pub use self::link::{Link, Rung, Thread};
 pub use self::{
     config::{Durability, default_path},
     store::Sqlite,
+};
+#[doc(hidden)]
+pub use self::{
+    connection::Opened,
+    link::{Link, Rung, Thread, call},
 };
 use crate::store::Scheme;
 

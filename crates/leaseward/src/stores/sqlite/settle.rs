@@ -40,6 +40,8 @@ impl Turn<'_> {
                 grant.evidence = Evidence::LargerFence;
                 let (name, token) = (room.name.clone(), place.wish.token);
                 self.pushes.push(Push::Granted { name, token, grant });
+            } else {
+                self.calls.push(place.client);
             }
         }
         Ok(())

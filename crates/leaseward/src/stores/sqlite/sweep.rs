@@ -5,6 +5,7 @@ use rusqlite::{Connection, Result as SqlResult, TransactionBehavior, params};
 use super::{
     row,
     turn::{Now, Turn},
+    wake,
 };
 use crate::{Name, clock::Clock};
 
@@ -46,7 +47,9 @@ pub(super) fn sweep(conn: &mut Connection, clock: &dyn Clock) -> SqlResult<Swept
         turn.change("UPDATE meta SET swept = ?1 WHERE id = 1", params![found.to])?;
     }
     turn.finish()?;
+    let calls = turn.calls;
     tx.commit()?;
+    wake::call(&calls);
     Ok(if found.names.is_empty() { Swept::Clean } else { Swept::Some })
 }
 

@@ -35,9 +35,11 @@ impl Now {
 pub(super) struct Turn<'c> {
     pub(super) conn: &'c Connection,
     pub(super) now: Now,
-    /// Whose turn it is: grants to this client's waiters are pushed by it, others are marked for theirs to find.
+    /// Whose turn it is: grants to this client's waiters are pushed by it, others are marked for theirs to find, and
+    /// those clients are called.
     pub(super) client: i64,
     pub(super) pushes: Vec<Push>,
+    pub(super) calls: Vec<i64>,
     /// The newest fence: read with the first room, written at the end.
     last: Option<Fence>,
     is_last_new: bool,
@@ -47,7 +49,16 @@ pub(super) struct Turn<'c> {
 
 impl<'c> Turn<'c> {
     pub(super) fn new(conn: &'c Connection, now: Now, client: i64) -> Self {
-        Self { conn, now, client, pushes: Vec::new(), last: None, is_last_new: false, room: None }
+        Self {
+            conn,
+            now,
+            client,
+            pushes: Vec::new(),
+            calls: Vec::new(),
+            last: None,
+            is_last_new: false,
+            room: None,
+        }
     }
 
     /// Loads a name and settles it: every operation begins with this.

@@ -1,18 +1,13 @@
 //! The connection that writes: one transaction a turn.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
+use std::{path::PathBuf, sync::Arc};
 
-use rusqlite::{Connection, Error as SqlError, Result as SqlResult};
+use rusqlite::{Error as SqlError, Result as SqlResult};
 
 use super::{
-    connection::patiently,
+    connection::{Opened, patiently},
     error::{self, Stage, translate},
+    file::Files,
     turn::{Now, Turn},
 };
 use crate::{Error, ErrorKind, Fence, clock::Clock, store::Push};
@@ -50,32 +45,33 @@ pub(super) struct Done<T> {
     pub(super) answer: T,
     /// To be told now that it is committed.
     pub(super) pushes: Vec<Push>,
+    /// Clients to be called then, because something was handed to them.
+    pub(super) calls: Vec<i64>,
     /// The newest fence, if the turn learned it.
     pub(super) last_fence: Option<Fence>,
 }
 
 pub(super) struct Writer {
-    conn: Connection,
+    opened: Opened,
     path: PathBuf,
     clock: Arc<dyn Clock>,
     client: i64,
 }
 
 impl Writer {
-    /// Writes over this connection for a client; the length of the log, in pages, goes to `log_pages` at each commit.
-    pub(super) fn new(
-        mut conn: Connection,
-        path: PathBuf,
-        clock: Arc<dyn Clock>,
-        client: i64,
-        log_pages: Arc<AtomicU32>,
-    ) -> Result<Self, Error> {
-        let hook = move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
-            log_pages.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
-            Ok(())
-        };
-        conn.wal_hook(Some(hook)).map_err(|e| translate(e, Stage::Before, &path))?;
-        Ok(Self { conn, path, clock, client })
+    /// Writes over this connection for a client.
+    pub(super) fn new(opened: Opened, path: PathBuf, clock: Arc<dyn Clock>, client: i64) -> Self {
+        Self { opened, path, clock, client }
+    }
+
+    /// Whether the path still names the file that is written.
+    pub(super) fn is_current(&self) -> bool {
+        self.opened.is_current()
+    }
+
+    /// The files that are written.
+    pub(super) fn files(&self) -> Files {
+        self.opened.files()
     }
 
     /// Carries out one transaction.
@@ -86,7 +82,7 @@ impl Writer {
     ) -> Result<Done<T>, Failure> {
         let begun = match if_writing {
             IfWriting::Return => self.begin(),
-            IfWriting::Wait => patiently(|| self.begin()),
+            IfWriting::Wait => patiently(&self.path, || self.begin()),
         };
         match begun {
             Ok(()) => {}
@@ -96,20 +92,20 @@ impl Writer {
             Err(e) => return Err(self.failed(e, Stage::Before)),
         }
         // The clock is read under the write lock, so that turns see time in the order they run in.
-        let mut turn = Turn::new(&self.conn, Now::read(&*self.clock), self.client);
+        let mut turn = Turn::new(&self.opened.conn, Now::read(&*self.clock), self.client);
         let outcome = work(&mut turn).and_then(|answer| Ok((answer, turn.finish()?)));
         match outcome {
             Ok((answer, last_fence)) => {
-                let pushes = turn.pushes;
+                let (pushes, calls) = (turn.pushes, turn.calls);
                 self.run("COMMIT").map_err(|e| self.failed(e, Stage::Commit))?;
-                Ok(Done { answer, pushes, last_fence })
+                Ok(Done { answer, pushes, calls, last_fence })
             }
             Err(e) => Err(self.failed(e, Stage::Before)),
         }
     }
 
     fn begin(&self) -> SqlResult<()> {
-        if !self.conn.is_autocommit() {
+        if !self.opened.conn.is_autocommit() {
             // A turn before this one panicked, or could not be rolled back.
             self.run("ROLLBACK")?;
         }
@@ -117,11 +113,11 @@ impl Writer {
     }
 
     fn run(&self, sql: &str) -> SqlResult<()> {
-        self.conn.prepare_cached(sql)?.execute([]).map(drop)
+        self.opened.conn.prepare_cached(sql)?.execute([]).map(drop)
     }
 
     fn failed(&self, error: SqlError, stage: Stage) -> Failure {
-        if !self.conn.is_autocommit() {
+        if !self.opened.conn.is_autocommit() {
             // Should this fail too, the next turn tries it again before it begins.
             let _ = self.run("ROLLBACK");
         }

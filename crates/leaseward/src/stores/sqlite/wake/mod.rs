@@ -1,9 +1,10 @@
 //! Waking waiters whose lease was given to them by another process.
 //!
-//! The process that releases writes the next waiter into the tables and marks the lease as handed to its client. While
-//! this client has places in a queue, a thread watches the write-ahead log, and reads what was marked for it when
-//! somebody committed. The read is made by the thread that was woken: no further hop. Pushes may come twice or too late;
-//! the fence in them tells the engine whether they count.
+//! The process that releases writes the next waiter into the tables, marks the lease as handed to its client, and calls that
+//! client alone once it has committed. While this client has places in a queue, a thread waits for such calls, and reads
+//! what was marked for it. The read is made by the thread that was woken: no further hop. A call may be lost, so the thread
+//! also looks by itself, the more seldom the longer it has waited. Pushes may come twice or too late; the fence in them tells
+//! the engine whether they count.
 
 mod bell;
 
@@ -12,16 +13,16 @@ use std::{
     path::PathBuf,
     sync::{Arc, OnceLock},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Result as SqlResult, params};
+use rusqlite::{Result as SqlResult, params};
 
-pub(super) use self::bell::Bell;
+pub(super) use self::bell::{Bell, call};
 use super::{
     config::Durability,
-    connection,
+    connection::{self, Opened},
     row::{self, Hold, hold_columns},
 };
 use crate::{
@@ -30,27 +31,11 @@ use crate::{
     store::{Evidence, Grant, Push, PushSink, timing},
 };
 
-/// The net under the watch: how often the file is looked at while somebody waits and nothing is heard.
-const NET: Duration = Duration::from_millis(50);
-
-/// How long the watch stays after the last place was given up, for whoever waits again and again.
-const LINGER: Duration = Duration::from_millis(100);
-
-/// A commit becomes visible only after the last write to the log, which is what the watch reports: look again after
-/// these pauses.
-const AGAIN: [Duration; 6] = [
-    Duration::from_micros(30),
-    Duration::from_micros(60),
-    Duration::from_micros(120),
-    Duration::from_micros(250),
-    Duration::from_micros(500),
-    Duration::from_millis(2),
-];
-
-/// After so many commits in a row that were not about us, looks are spaced out, so that a busy file does not keep every
-/// waiting process busy.
-const FRUITLESS_MAX: u32 = 16;
-const SPACING: Duration = Duration::from_micros(200);
+/// The net under the calls: a look after this share of the time waited so far, so that a call that is lost costs little of
+/// what the wait costs anyway, and those who wait for long cost nothing.
+const LOOK_SHARE: u32 = 16;
+const LOOK_MIN: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// A place that was not asked for again is gone by then, and so is a lease handed to it.
 const AFTERLIFE: Duration = timing::HANDED_MAX;
@@ -82,6 +67,8 @@ struct Shared {
 struct State {
     /// Tokens that wait, and until when they may still be handed something without asking again.
     waiting: HashMap<u128, Moment>,
+    /// When the last of them began to.
+    since: Option<Moment>,
     bell: Option<Arc<Bell>>,
     is_closed: bool,
 }
@@ -112,24 +99,26 @@ impl Wake {
     /// Notes that a token waits.
     pub(super) fn expect(&self, token: &Token, place_ttl: Duration) {
         let Some(sink) = self.sink.get() else { return };
-        let until = self.shared.clock.now() + place_ttl + AFTERLIFE;
+        let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         if state.is_closed {
             return;
         }
         let was_idle = state.waiting.is_empty();
-        state.waiting.insert(token.random(), until);
+        if state.waiting.insert(token.random(), now + place_ttl + AFTERLIFE).is_none() {
+            state.since = Some(now);
+        }
         if let Some(bell) = &state.bell {
             if was_idle {
                 bell.ring();
             }
             return;
         }
-        // Without descriptors or threads left there is no watch: waiters are then served when they ask again.
-        let Ok(bell) = Bell::new().map(Arc::new) else { return };
+        // Without descriptors or threads left nobody hears calls: waiters are then served when they ask again.
+        let Ok(bell) = Bell::new(self.shared.client).map(Arc::new) else { return };
         let (shared, sink, heard) = (self.shared.clone(), sink.clone(), bell.clone());
         let thread = thread::Builder::new().name("leaseward-sqlite-wake".into());
-        state.bell = thread.spawn(move || shared.watch(&heard, &sink)).is_ok().then_some(bell);
+        state.bell = thread.spawn(move || shared.attend(&heard, &sink)).is_ok().then_some(bell);
     }
 
     /// Notes that a token no longer waits.
@@ -137,7 +126,7 @@ impl Wake {
         self.shared.state.lock().waiting.remove(&token.random());
     }
 
-    /// Ends the watch.
+    /// Ends the thread.
     pub(super) fn close(&self) {
         let mut state = self.shared.state.lock();
         state.is_closed = true;
@@ -153,10 +142,11 @@ impl Drop for Wake {
     }
 }
 
-/// Whether there is something to watch for.
+/// What the thread has to do.
 enum Need {
-    Somebody,
-    Nobody,
+    /// To look, and again after this long at the latest.
+    Look(Duration),
+    Nothing,
     Closed,
 }
 
@@ -168,79 +158,56 @@ impl Shared {
         }
         let now = self.clock.now();
         state.waiting.retain(|_, until| *until > now);
-        if state.waiting.is_empty() { Need::Nobody } else { Need::Somebody }
+        match state.since {
+            Some(since) if !state.waiting.is_empty() => {
+                Need::Look((now.since(since) / LOOK_SHARE).clamp(LOOK_MIN, LOOK_MAX))
+            }
+            _ => Need::Nothing,
+        }
     }
 
-    fn watch(&self, bell: &Bell, sink: &Sink) {
+    fn attend(&self, bell: &Bell, sink: &Sink) {
         let mut mailbox = None;
         loop {
             match self.need() {
                 Need::Closed => return,
-                Need::Nobody => bell.wait(),
-                Need::Somebody => {
-                    bell.watch(&super::diagnose::beside(&self.path, "-wal"));
-                    self.attend(bell, sink, &mut mailbox);
-                    bell.unwatch();
+                Need::Nothing => bell.hear(None),
+                Need::Look(pause) => {
+                    let pushes = self.look(&mut mailbox);
+                    let pause = if pushes.is_none() { LOOK_MIN } else { pause };
+                    pushes.into_iter().flatten().for_each(|push| (sink.0)(push));
+                    bell.hear(Some(pause));
                 }
             }
         }
     }
 
-    /// Looks whenever something is heard, until nobody has waited for a while.
-    fn attend(&self, bell: &Bell, sink: &Sink, mailbox: &mut Option<Mailbox>) {
-        let (mut step, mut fruitless, mut idle_since) = (0, 0, None);
-        loop {
-            match self.need() {
-                Need::Closed => return,
-                Need::Nobody => {
-                    if idle_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
-                        return;
-                    }
-                }
-                Need::Somebody => {
-                    idle_since = None;
-                    let pushes = self.look(mailbox);
-                    fruitless = if pushes.is_empty() { fruitless + 1 } else { 0 };
-                    pushes.into_iter().for_each(|push| (sink.0)(push));
-                }
-            }
-            if bell.hear(AGAIN.get(step).copied().unwrap_or(NET)) {
-                step = 0;
-                if fruitless > FRUITLESS_MAX {
-                    thread::sleep(SPACING);
-                }
-            } else {
-                step += 1;
-                fruitless = 0;
-            }
-        }
-    }
-
-    /// What was handed to this client and not yet told. A file that cannot be read now is looked at again soon.
-    fn look(&self, mailbox: &mut Option<Mailbox>) -> Vec<Push> {
-        if mailbox.is_none() {
+    /// What was handed to this client and not yet told; `None` if the file cannot be read now.
+    fn look(&self, mailbox: &mut Option<Mailbox>) -> Option<Vec<Push>> {
+        if !mailbox.as_ref().is_some_and(|mailbox| mailbox.opened.is_current()) {
             *mailbox = connection::open(&self.path, Durability::Normal).ok().map(Mailbox::new);
         }
-        mailbox.as_mut().and_then(|mailbox| mailbox.read(self.client).ok()).unwrap_or_default()
+        mailbox.as_mut()?.read(self.client).ok()
     }
 }
 
 /// The reading connection, and what it has seen.
 #[derive(Debug)]
 struct Mailbox {
-    conn: Connection,
+    opened: Opened,
     version: Option<i64>,
     told: HashSet<Fence>,
 }
 
 impl Mailbox {
-    fn new(conn: Connection) -> Self {
-        Self { conn, version: None, told: HashSet::new() }
+    fn new(opened: Opened) -> Self {
+        Self { opened, version: None, told: HashSet::new() }
     }
 
     fn read(&mut self, client: i64) -> SqlResult<Vec<Push>> {
+        let conn = &self.opened.conn;
         let version =
-            self.conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+            conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if self.version == Some(version) {
             return Ok(Vec::new());
         }
@@ -251,7 +218,7 @@ impl Mailbox {
         );
         let mut handed = HashSet::new();
         let mut pushes = Vec::new();
-        let mut statement = self.conn.prepare_cached(SQL)?;
+        let mut statement = conn.prepare_cached(SQL)?;
         let mut rows = statement.query(params![client])?;
         while let Some(row) = rows.next()? {
             let hold = Hold::read(row, 2)?;
