@@ -10,7 +10,7 @@ use crate::{
     claim::{Claim, Kind, Patience},
     exit::{BUSY, Exit},
     failure::Failure,
-    nesting,
+    nesting, outage,
     session::{Session, interrupted},
     units, waiting,
 };
@@ -84,6 +84,7 @@ impl Tenure for Hold {
 /// With [`Exit::Busy`] if it was not to be had in time, with [`Exit::Signal`] if a signal ended the wait.
 pub(crate) async fn obtain(claim: &Claim, session: &mut Session) -> Result<Hold, Failure> {
     let locks = session.locks.clone();
+    let _announcing = outage::announce(&locks, session.printer);
     patiently(claim, session, asked(claim, &locks)).await
 }
 

@@ -1,6 +1,12 @@
 //! A store that is away for a while: said once when it goes, and once when it is back.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use leaseward::{
     Error, ErrorKind, EventKind, Locks,
@@ -85,15 +91,29 @@ pub(crate) async fn until_there<T>(
     }
 }
 
+/// What [`announce`] goes on with until this is dropped.
+#[must_use]
+pub(crate) struct Announcing(Arc<AtomicBool>);
+
+impl Drop for Announcing {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Says when the store of a client goes away, and when it is back.
-pub(crate) fn announce(locks: &Locks, printer: Printer) {
+pub(crate) fn announce(locks: &Locks, printer: Printer) -> Announcing {
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let announcing = Announcing(goes_on.clone());
     locks.on_event(move |event| match event.kind {
+        _ if !goes_on.load(Ordering::Relaxed) => {}
         EventKind::BreakerOpened => {
             said_away(event.message.as_deref().unwrap_or_default(), printer)
         }
         EventKind::BreakerClosed => said_back(printer),
         _ => {}
     });
+    announcing
 }
 
 fn said_away(why: &str, printer: Printer) {

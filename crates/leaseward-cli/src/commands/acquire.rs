@@ -11,7 +11,6 @@ use crate::{
     failure::Failure,
     handle::Blank,
     hold::{self, Hold},
-    outage,
     session::Session,
 };
 
@@ -50,7 +49,6 @@ Examples:
 pub(crate) async fn run(args: AcquireArgs, session: &mut Session) -> Result<Exit, Failure> {
     let claim = args.claim.claim(&[args.name], session)?;
     let blank = args.handle.as_deref().map(Blank::make).transpose()?;
-    outage::announce(&session.locks, session.printer);
     let held = match hold::obtain(&claim, session).await {
         Ok(held) => held,
         Err(failure) => {

@@ -71,7 +71,7 @@ pub(crate) async fn run(args: ElectArgs, session: &mut Session) -> Result<Exit, 
         min_hold: None,
     };
     leaseward::Value::new(&args.value)?;
-    outage::announce(&session.locks, session.printer);
+    let _announcing = outage::announce(&session.locks, session.printer);
     let mut job = Job {
         command: args.command,
         environment: Vec::new(),

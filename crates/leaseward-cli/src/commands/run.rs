@@ -11,7 +11,6 @@ use crate::{
     exit::Exit,
     failure::Failure,
     hold::{self, Hold},
-    outage,
     session::Session,
     units,
 };
@@ -95,7 +94,6 @@ pub(crate) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Fa
     let mut claim = args.claim.claim(&args.names, session)?;
     claim.min_hold = args.min_hold;
     let grace = grace(args.grace.or(session.settings.grace), claim.ttl)?;
-    outage::announce(&session.locks, session.printer);
     let mut job = Job { command: args.command, environment: Vec::new(), grace, ttl: claim.ttl };
     let held = loop {
         let held = hold::obtain(&claim, session).await;

@@ -84,7 +84,6 @@ fn without_a_majority_it_ends_with_69_and_names_the_nodes() {
     for command in [
         &["run", "x", "--", "true"][..],
         &["acquire", "x"],
-        &["elect", "x", "--", "true"],
         &["ls"],
         &["show", "x"],
         &["break", "x", "--now", "--yes"],
