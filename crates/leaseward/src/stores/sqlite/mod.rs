@@ -29,6 +29,7 @@ mod keeper;
 mod lease;
 mod link;
 mod network;
+mod pinned;
 mod room;
 mod row;
 mod schema;
