@@ -28,6 +28,7 @@ mod inspect;
 mod keeper;
 mod lease;
 mod link;
+mod log;
 mod network;
 mod pinned;
 mod room;
