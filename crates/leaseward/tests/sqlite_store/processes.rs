@@ -87,7 +87,12 @@ struct Helper {
 
 impl Helper {
     fn start(role: &str, file: &Path) -> Self {
-        let mut process = Command::new(std::env::current_exe().expect("this binary"))
+        Self::by(Command::new(std::env::current_exe().expect("this binary")), role, file)
+    }
+
+    /// Starts what runs this binary.
+    fn by(mut command: Command, role: &str, file: &Path) -> Self {
+        let mut process = command
             .args(["--exact", "processes::child", "--nocapture"])
             .env(ROLE, role)
             .env(FILE, file)
@@ -180,6 +185,30 @@ fn a_release_wakes_a_waiter_in_another_process() {
     let store = open_now(&path);
     let before = granted(one(&store, take("a", 1))).fence();
     let mut waiter = Helper::start("wait", &path);
+    assert_eq!(waiter.hear(), "queued");
+    assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));
+    assert!(waiter.hear_fence() > before);
+}
+
+/// As in a container that shares the file and nothing else; only root can be in one.
+#[cfg(target_os = "linux")]
+#[test]
+fn who_cannot_be_called_looks_by_itself() {
+    let apart = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.arg("--net").arg(program);
+        command
+    };
+    if !apart(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        eprintln!("not root: the test of a network apart did not run");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("leases.db");
+    let store = open_now(&path);
+    let before = granted(one(&store, take("a", 1))).fence();
+    let this = std::env::current_exe().expect("this binary");
+    let mut waiter = Helper::by(apart(&this), "wait", &path);
     assert_eq!(waiter.hear(), "queued");
     assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));
     assert!(waiter.hear_fence() > before);

@@ -195,7 +195,7 @@ impl Client {
         done.answer
     }
 
-    /// Keeps the watch informed of who waits.
+    /// Keeps the waking thread informed of who waits.
     fn note_waiters(&self, batch: &Batch, answers: &[Answer]) {
         let is_queued = |answer: &Answer| matches!(answer, Ok(Reply::Queued(_)));
         if !answers.iter().any(is_queued) && self.wake.is_idle() {

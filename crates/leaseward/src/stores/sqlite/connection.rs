@@ -13,6 +13,7 @@ use super::{
     config::Durability,
     error::{self, Stage},
     file::{Files, beside},
+    pinned::Pinned,
 };
 use crate::Error;
 
@@ -155,13 +156,14 @@ pub struct Opened {
     pub conn: Connection,
     path: PathBuf,
     files: Files,
+    pinned: Pinned,
 }
 
 impl Opened {
     /// Whether the path still names these files. Others under the same name, or none, and what is written here is read by
     /// nobody who comes anew.
     pub fn is_current(&self) -> bool {
-        self.files == Files::at(&self.path)
+        self.pinned.are_current(|| self.files == Files::at(&self.path))
     }
 
     /// What it has open.
@@ -175,8 +177,11 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Opened, Error>
     // Looked up before: a file that is replaced in this moment is taken for replaced.
     let before = Files::at(path);
     patiently(path, || try_open(path, durability))
-        // The log was made just now if it was not there.
-        .map(|conn| Opened { conn, path: path.to_owned(), files: before.or_log(path) })
+        .map(|conn| {
+            // The log was made just now if it was not there.
+            let files = before.or_log(path);
+            Opened { conn, path: path.to_owned(), files, pinned: Pinned::of(path, files) }
+        })
         .map_err(|e| error::translate(e, Stage::Before, path))
 }
 

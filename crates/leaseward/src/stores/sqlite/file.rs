@@ -25,8 +25,8 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Which files a path names: the database and its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Files {
-    database: Option<FileId>,
-    log: Option<FileId>,
+    pub(super) database: Option<FileId>,
+    pub(super) log: Option<FileId>,
 }
 
 impl Files {
@@ -42,13 +42,17 @@ impl Files {
 
 /// One file, whatever its name; device and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId(u64, u64);
+pub(super) struct FileId(u64, u64);
 
 impl FileId {
     #[cfg(unix)]
     fn at(path: &Path) -> Option<Self> {
-        let stat = rustix::fs::stat(path).ok()?;
-        Some(Self(stat.st_dev, stat.st_ino))
+        rustix::fs::stat(path).ok().map(|stat| Self::of(&stat))
+    }
+
+    #[cfg(unix)]
+    pub(super) fn of(stat: &rustix::fs::Stat) -> Self {
+        Self(stat.st_dev, stat.st_ino)
     }
 
     /// Elsewhere files cannot be told apart, and one that is open cannot be deleted.

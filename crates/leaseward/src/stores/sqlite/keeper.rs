@@ -16,8 +16,7 @@ use super::{
     config::Durability,
     connection::{self, Opened},
     error::{Stage, translate},
-    file::beside,
-    inspect,
+    inspect, log,
     sweep::{self, Swept},
     worker::Worker,
 };
@@ -27,12 +26,12 @@ use crate::{
     store::{LockView, Query},
 };
 
-/// Length of the log from which on it is copied back. Copying waits for the disk and keeps writers out at its end: the
-/// larger this is, the rarer that is.
-const LOG_BYTES: u64 = 16 << 20;
+/// Pages in the log from which on it is copied back: 16 MiB. Copying waits for the disk and keeps
+/// writers out at its end: the larger this is, the rarer that is.
+const LOG_PAGES: u32 = 8_000;
 
-/// Length of the log from which on it is emptied at the end: reading so much takes a millisecond.
-const LOG_BYTES_AT_END: u64 = 2 << 20;
+/// Pages in the log from which on it is emptied at the end: reading so many takes a millisecond.
+const LOG_PAGES_AT_END: u32 = 1_000;
 
 /// Commits between two looks at the length of the log.
 const LOOK_EVERY: u32 = 16;
@@ -85,7 +84,7 @@ impl Keeper {
     pub(super) fn committed(&self) {
         let (desk, commits) = (&self.desk, self.commits.fetch_add(1, Ordering::Relaxed));
         if commits % LOOK_EVERY == LOOK_EVERY - 1
-            && desk.log_bytes() >= LOG_BYTES
+            && log::has_pages(&desk.path, LOG_PAGES)
             && !desk.is_copying.swap(true, Ordering::AcqRel)
         {
             self.post(|desk| {
@@ -123,7 +122,7 @@ impl Keeper {
 
     /// Ends the thread once it has finished what it is at, and closes the connection.
     pub(super) fn close(&self) -> BoxFuture<'static, Result<(), Error>> {
-        let is_long = self.desk.log_bytes() >= LOG_BYTES_AT_END;
+        let is_long = log::has_pages(&self.desk.path, LOG_PAGES_AT_END);
         if !is_long && !self.worker.is_running() {
             self.worker.close();
             return Box::pin(std::future::ready(Ok(())));
@@ -148,11 +147,6 @@ impl Desk {
         Ok(opened)
     }
 
-    /// How long the log is: what is copied back is cut off, so it is as long as its file.
-    fn log_bytes(&self) -> u64 {
-        beside(&self.path, "-wal").metadata().map_or(0, |meta| meta.len())
-    }
-
     fn with<T>(&self, mut work: impl FnMut(&mut Connection) -> SqlResult<T>) -> Result<T, Error> {
         let mut slot = self.conn.lock();
         let opened = match slot.take().filter(Opened::is_current) {
@@ -164,13 +158,13 @@ impl Desk {
             .map_err(|e| translate(e, Stage::Before, &self.path))
     }
 
-    /// Copies the log back and cuts it off.
+    /// Copies the log back and has the next commit start it anew.
     ///
     /// Most of it without a lock. But while somebody commits all the time that never catches up, and the log would grow
     /// without end: so the rest is copied under the write lock, which keeps writers out for two waits for the disk.
     fn copy_log(&self) -> Result<(), Error> {
         self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(PASSIVE)"))?;
-        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(TRUNCATE)"))?;
+        self.with(|conn| checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)"))?;
         // Whoever commits first waits for the disk once more: this thread, rather than a caller.
         self.with(|conn| conn.execute("UPDATE meta SET swept = swept", []).map(drop))
     }

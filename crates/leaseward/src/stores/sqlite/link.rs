@@ -1,5 +1,5 @@
 //! A way to an SQLite file for what else of Leaseward keeps something in one: the same URL, the same connections, the same
-//! meaning of errors, the same watch for what other processes write.
+//! meaning of errors, the same calls between processes.
 
 use std::{
     io,
