@@ -84,7 +84,7 @@ fn jobs_are_written_down() {
 
 #[test]
 fn what_cannot_be_written_down_is_not_done_and_looking_is_always_fine() {
-    let place = Place::new();
+    let place = Place::with_a_store();
     for (arguments, code) in [
         (&["run", "x", "--", "touch", "done"][..], 2),
         (&["acquire", "x"], 2),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Place, Ran, forget_settings};
+use crate::support::{Place, Ran};
 
 #[test]
 fn nothing_bad_gets_through() {
@@ -104,21 +104,6 @@ fn a_store_of_a_single_process_is_refused() {
     }
     let ran = Place::new().run(["--store", "nothing", "ls"]);
     assert!(ran.err.contains("`sqlite:") && !ran.err.contains("memory"), "{}", ran.err);
-}
-
-#[test]
-fn too_few_files_are_an_error_and_no_panic() {
-    let tool = env!("CARGO_BIN_EXE_leaseward");
-    for files in 5..20 {
-        let place = Place::new();
-        let line = format!("ulimit -n {files}; exec {tool} ls");
-        let mut shell = std::process::Command::new("sh");
-        forget_settings(&mut shell);
-        shell.args(["-c", &line]).env("HOME", place.path(""));
-        let ran = Ran::from(shell.output().expect("starts"));
-        assert!([0, 1, 2, 69].contains(&ran.code), "{files}: {} {}", ran.code, ran.err);
-        assert!(ran.code == 0 || ran.err.starts_with("error: "), "{files}: {}", ran.err);
-    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn begin(link: &Link) -> Result<Opened, Error> {
     if link.must_exist() && link.patiently(|| schema::version(conn))? == 0 {
         let path = link.path().display();
         return Err(Error::new(ErrorKind::Refused, format!("there are no queues in `{path}`"))
-            .hint("check the path; the tables are made by the first who pushes"));
+            .hint("check the path: pushing a job makes the tables, looking does not"));
     }
     let version = link.patiently(|| schema::migrate_to(conn, schema::VERSION))?;
     if version > schema::VERSION {

@@ -118,7 +118,7 @@ fn check_writable(_path: &Path) -> Result<(), Error> {
 
 fn missing(path: &Path) -> Error {
     Error::new(ErrorKind::Refused, format!("the store's file `{}` does not exist", path.display()))
-        .hint("check the path; the file is made by the first who takes something in it")
+        .hint("check the path: taking a lock makes the file, looking does not")
 }
 
 fn make_file(path: &Path, private: bool) -> Result<(), Error> {
