@@ -152,7 +152,7 @@ fn written(path: &Path) -> [Option<SystemTime>; 2] {
 /// A connection, and which files it has open.
 #[derive(Debug)]
 pub struct Opened {
-    /// The connection: it never waits by itself, see [`patiently`].
+    /// The connection: it never waits by itself, see `patiently`.
     pub conn: Connection,
     path: PathBuf,
     files: Files,
