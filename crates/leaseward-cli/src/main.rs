@@ -154,7 +154,7 @@ fn need(command: &Command) -> Need {
     match command {
         Command::Elect(_) => Need::Service,
         Command::Run(_) | Command::Acquire(_) | Command::Demo(_) => Need::Made,
-        // What is wrong with a handle is said first.
+        // An error in the handle is reported before a file that is missing.
         Command::Renew(_) | Command::Release(_) => Need::Made,
         Command::Events(args) if args.follows() => Need::Awaited,
         _ => Need::Found,

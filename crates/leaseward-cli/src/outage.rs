@@ -13,7 +13,7 @@ use leaseward::{
     clock::{Clock as _, SystemClock},
 };
 
-use crate::{failure::Failure, printer::Printer};
+use crate::{failure::Failure, looking::Need, printer::Printer};
 
 /// Between two attempts to reach a store that is away.
 pub(crate) const AGAIN: Duration = Duration::from_millis(500);
@@ -70,14 +70,18 @@ impl Outage {
     }
 }
 
-/// Tries until a store is there.
+/// Connects to a store. A service tries until the store is there; other commands try once.
 ///
 /// # Errors
-/// What does not pass by itself.
-pub(crate) async fn until_there<T>(
+/// The failure of the only try, or one that does not pass by itself.
+pub(crate) async fn connect<T>(
+    need: Need,
     printer: Printer,
     open: impl AsyncFn() -> Result<T, Error>,
 ) -> Result<T, Failure> {
+    if need != Need::Service {
+        return Ok(open().await?);
+    }
     let mut outage = Outage::none_yet(printer);
     loop {
         match open().await {

@@ -8,7 +8,7 @@ use crate::{
     exit::Exit,
     failure::Failure,
     looking::{Looked, Need},
-    outage::until_there,
+    outage,
     printer::Printer,
 };
 
@@ -19,7 +19,7 @@ pub(crate) struct Session {
     pub(crate) locks: Locks,
     pub(crate) printer: Printer,
     pub(crate) signals: Signals,
-    /// What was opened, which may not outlast this.
+    /// The store at hand, if it is a temporary one that goes with this.
     _looked: Looked,
 }
 
@@ -36,11 +36,7 @@ impl Session {
         let opened = async {
             let looked = Looked::at(&settings.store, need, printer).await?;
             let connect = async || leaseward::connect(&looked.url).await;
-            let locks = match need {
-                Need::Service => until_there(printer, connect).await?,
-                _ => connect().await?,
-            };
-            Ok::<_, Failure>((locks, looked))
+            Ok::<_, Failure>((outage::connect(need, printer, connect).await?, looked))
         };
         let (locks, looked) = tokio::select! {
             opened = opened => opened?,

@@ -1,4 +1,4 @@
-//! What is published says what it has, and under which licence.
+//! The published crates list their features and contain their licences.
 
 use std::{
     collections::BTreeSet,

@@ -92,7 +92,7 @@ impl Wards {
         self.groups.iter().map(next).min()
     }
 
-    /// What is due now. A group that is to be killed is forgotten.
+    /// The acts that are due now. A group that is to be killed is forgotten.
     pub(super) fn due(&mut self, now: Moment) -> Vec<Act> {
         self.leases.retain(|(_, deadline)| *deadline > now);
         let (mut acts, slack) = (Vec::new(), self.slack);

@@ -39,7 +39,7 @@ fn variables_stand_between_options_and_the_file() {
     assert!(ttl_of("a", &[]).contains("\"ttl_ms\":180000"));
     assert!(ttl_of("b", &["--ttl", "4m"]).contains("\"ttl_ms\":240000"));
 
-    // What is held is not waited for without limit, unless an option says how long.
+    // `LEASEWARD_WAIT` bounds the wait for a name that is held, unless an option says how long.
     for arguments in [&["run", "a"][..], &["run", "--no-wait", "a"], &["run", "a", "c"]] {
         let run = arguments.iter().chain(&["--", "true"]);
         let ran =

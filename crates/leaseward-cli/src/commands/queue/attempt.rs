@@ -117,7 +117,7 @@ impl Shop {
         payload: Box<RawValue>,
         context: Context,
     ) -> Result<Ending, Failure> {
-        // What is dropped when the session ends need not wait for that.
+        // A lease that is about to end starts no command. If no renewal comes, the session ends and drops this future.
         while context.deadline().since(now()) < self.grace.worth_starting() {
             tokio::time::sleep(GLANCE).await;
         }

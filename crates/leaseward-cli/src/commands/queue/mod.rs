@@ -23,7 +23,7 @@ use crate::{
     exit::Exit,
     failure::Failure,
     looking::{Looked, Need},
-    outage::until_there,
+    outage,
     printer::Printer,
     session::interrupted,
 };
@@ -72,7 +72,7 @@ struct Desk {
     queue: Queue,
     printer: Printer,
     signals: Signals,
-    /// What was opened, which may not outlast this.
+    /// The store at hand, if it is a temporary one that goes with this.
     _looked: Looked,
 }
 
@@ -93,11 +93,7 @@ impl Desk {
                 share_with_locks(&looked.url).await;
             }
             let connect = async || builder().connect(&looked.url).await;
-            let queue = match need {
-                Need::Service => until_there(printer, connect).await?,
-                _ => connect().await?,
-            };
-            Ok::<_, Failure>((queue, looked))
+            Ok::<_, Failure>((outage::connect(need, printer, connect).await?, looked))
         };
         let (queue, looked) = tokio::select! {
             opened = opened => opened?,

@@ -72,7 +72,7 @@ pub(crate) struct WorkArgs {
 
     /// End when no job of the queue is ready, due or leased to anyone, a worker that vanished included
     ///
-    /// What is to be run later, also after it failed, is not waited for, unless this worker has interrupted it.
+    /// Jobs that are to run later, also after a failure, are not waited for, unless this worker has interrupted them.
     #[arg(long)]
     until_empty: bool,
 
