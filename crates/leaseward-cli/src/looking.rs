@@ -16,6 +16,7 @@ pub(crate) enum Need {
     Awaited,
 }
 
+#[cfg(feature = "sqlite")]
 impl Need {
     /// Whether the command makes a store that is not there.
     pub(crate) fn makes(self) -> bool {
