@@ -11,10 +11,13 @@ use std::{
 /// A boxed future, as object-safe traits need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The longest nap before the clock is looked at again.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod boot_timer;
+
+/// The longest sleep by the runtime's timer, which does not count time spent suspended as leases do.
 ///
-/// The runtime's sleep does not count time spent suspended, leases do; so long sleeps are cut into naps and a wake-up
-/// after a suspend fires what is overdue within this time.
+/// A longer sleep is left to the kernel's timer, or, where there is none, cut into naps: what is overdue after a suspend
+/// fires within this time.
 const NAP: Duration = Duration::from_millis(250);
 
 /// A point in time on a clock that never jumps and counts suspend: nanoseconds since boot.
@@ -111,6 +114,12 @@ impl Clock for SystemClock {
                 let left = at.since(Self::moment());
                 if left.is_zero() {
                     return;
+                }
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                if left > NAP
+                    && let Some(sleep) = boot_timer::Sleep::until(at)
+                {
+                    return sleep.await;
                 }
                 tokio::time::sleep(left.min(NAP)).await;
             }

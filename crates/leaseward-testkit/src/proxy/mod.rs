@@ -164,11 +164,16 @@ impl Proxy {
 
     /// Accepts connections again.
     pub fn accept(&self) {
+        self.accept_at("127.0.0.1");
+    }
+
+    /// Accepts connections again, at another address of this machine, on the same port.
+    pub fn accept_at(&self, host: &str) {
         let mut acceptor = self.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
         if acceptor.is_some() {
             return;
         }
-        let listener = TcpListener::bind(("127.0.0.1", self.port()))
+        let listener = TcpListener::bind((host, self.port()))
             .unwrap_or_else(|error| panic!("port {} was taken: {error}", self.port()));
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (Arc::clone(&self.shared), Arc::clone(&stop));

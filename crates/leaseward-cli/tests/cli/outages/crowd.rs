@@ -194,11 +194,11 @@ impl Candidate {
     }
 }
 
-const AWAY: &str = "warning: the store is away";
-const BACK: &str = "warning: the store is back";
+pub(super) const AWAY: &str = "warning: the store is away";
+pub(super) const BACK: &str = "warning: the store is back";
 
 /// Reads stderr up to a line with this.
-fn says(running: &mut Running, what: &str) {
+pub(super) fn says(running: &mut Running, what: &str) {
     while !hears(running, what).contains(what) {}
 }
 

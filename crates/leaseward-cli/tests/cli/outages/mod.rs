@@ -4,6 +4,7 @@
 
 mod crowd;
 mod late;
+mod moved;
 mod servers;
 
 use std::{
