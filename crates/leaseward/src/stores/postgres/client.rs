@@ -27,12 +27,18 @@ use super::{
 use crate::{
     Error, ErrorKind, Name, Token,
     clock::Clock,
+    engine::backoff::full_jitter,
     store::{Answer, Batch, Guarantee, IfBusy, OpenContext, Operation, Push, PushSink, Reply},
 };
 
 /// How often operations are sent whose names another transaction is at work on. From the second time on the server
 /// itself waits for its end, so more than a few happen only if somebody holds the row on purpose.
 pub(super) const SENDS_MAX: usize = 6;
+
+/// How often operations are sent again that met another transaction, and the pauses before that.
+const CONFLICTS_MAX: u32 = 10;
+const CONFLICT_PAUSE: Duration = Duration::from_millis(1);
+const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// How often a push steps aside for the answer that came before it: both are a few polls of the runtime apart.
 const STEPS_ASIDE: usize = 8;
@@ -163,12 +169,9 @@ impl Client {
             if places.is_empty() {
                 return;
             }
-            let (places_sent, sent) = self.send(progress.batch, &places, send > 0).await;
+            let (places_sent, sent) = self.send_past_conflicts(progress, &places, send > 0).await;
             let rows = match sent {
                 Ok(rows) => rows,
-                Err(failure) if failure.class == Some(Class::Conflict) && send + 1 < SENDS_MAX => {
-                    continue;
-                }
                 Err(failure) => return progress.fail(&places, &failure.error),
             };
             match self.read(&rows, &places_sent, progress) {
@@ -177,6 +180,28 @@ impl Client {
             }
         }
         progress.fail(&places, &in_the_way());
+    }
+
+    /// Sends operations again that the database refused because of another transaction, as it does where transactions are
+    /// serializable. Sent again at once, several clients would meet again and again.
+    async fn send_past_conflicts(
+        &self,
+        progress: &Progress<'_>,
+        places: &[usize],
+        is_again: bool,
+    ) -> (Vec<usize>, Result<Vec<Row>, Failure>) {
+        let mut sent = self.send(progress.batch, places, is_again).await;
+        for conflicts in 0..CONFLICTS_MAX {
+            let is_conflict =
+                matches!(&sent.1, Err(failure) if failure.class == Some(Class::Conflict));
+            if !is_conflict {
+                break;
+            }
+            let (least, most) = (CONFLICT_PAUSE, CONFLICT_PAUSE_MAX);
+            tokio::time::sleep(full_jitter(least, most, conflicts, rand::random())).await;
+            sent = self.send(progress.batch, places, true).await;
+        }
+        sent
     }
 
     /// Sends the operations at these places once, and says in which order.
