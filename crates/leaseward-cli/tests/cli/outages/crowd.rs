@@ -195,7 +195,7 @@ impl Candidate {
 }
 
 pub(super) const AWAY: &str = "warning: the store is away";
-pub(super) const BACK: &str = "warning: the store is back";
+const BACK: &str = "warning: the store is back";
 
 /// Reads stderr up to a line with this.
 pub(super) fn says(running: &mut Running, what: &str) {
