@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leaseward::store::{Blocks, Capability, LeaseKind, Reach, Waiting};
+use leaseward::store::{Capability, LeaseKind, Reach, Waiting};
 
 use crate::fixture::Fault;
 
@@ -13,12 +13,8 @@ pub enum Need {
     Shared,
     /// Counting semaphores.
     Permits,
-    /// An atomic try for several names.
-    SeveralNames,
     /// A release that keeps the name held.
     MinHold,
-    /// A name that stays blocked after its holder vanished.
-    LockDelay,
     /// A value that travels with a lease.
     Value,
     /// A record of each lease that other clients can read, take over and break.
@@ -41,14 +37,12 @@ impl Need {
         match self {
             Self::Shared => capability.modes.shared,
             Self::Permits => capability.modes.permits,
-            Self::SeveralNames => capability.several_names,
             Self::MinHold => capability.min_hold,
-            Self::LockDelay => capability.lock_delay,
             Self::Value => capability.value,
             Self::Records => capability.records,
             Self::OwnTime => capability.lease == LeaseKind::Timed,
             Self::Queue => capability.waiting != Waiting::AskAgain,
-            Self::Blocks => capability.blocks == Blocks::AtGrantAndRenewal,
+            Self::Blocks => capability.blocks,
             Self::Processes => capability.reach > Reach::Process,
             Self::Fault(fault) => faults.contains(&fault),
         }
@@ -60,9 +54,7 @@ impl fmt::Display for Need {
         f.write_str(match self {
             Self::Shared => "shared mode",
             Self::Permits => "permits",
-            Self::SeveralNames => "several names at once",
             Self::MinHold => "a minimum hold",
-            Self::LockDelay => "a lock delay",
             Self::Value => "a value on a lease",
             Self::Records => "records of leases",
             Self::OwnTime => "leases with a time of their own",

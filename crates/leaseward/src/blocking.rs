@@ -23,7 +23,7 @@ use tokio::{runtime, sync::oneshot};
 
 use crate::{
     Busy, Error, ErrorKind, Handle, Lease, LostReason, OwnerId, Release,
-    engine::{Engine, enter::until},
+    engine::{Engine, acquire::until},
     store::{Broken, LockView, Query},
 };
 

@@ -1,6 +1,6 @@
 //! etcd in the caller's own transactions: writes that etcd itself carries out only while a lock is held.
 
-use crate::{Error, ErrorKind, Guard};
+use crate::{Error, ErrorKind, Guard, stores::etcd::Etcd};
 
 /// What proves in etcd that a lock is held: the key of its lease exists, and was created by this acquisition.
 ///
@@ -35,10 +35,9 @@ pub fn ownership(guard: &Guard) -> Result<Ownership, Error> {
     if !guard.is_held() {
         return Err(crate::guard::lost_error(guard.name(), crate::LostReason::Expired));
     }
-    guard.recorded().map(|(key, create_revision)| Ownership { key, create_revision }).ok_or_else(
-        || {
-            Error::new(ErrorKind::Unsupported, "this lease is not kept in etcd")
-                .hint("other stores have `Guard::fence` and `leaseward::fenced`")
-        },
-    )
+    let kept = guard.kept_in::<Etcd>().and_then(|(etcd, token)| etcd.recorded(guard.name(), token));
+    kept.map(|(key, create_revision)| Ownership { key, create_revision }).ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "this lease is not kept in etcd")
+            .hint("other stores have `Guard::fence` and `leaseward::fenced`")
+    })
 }

@@ -5,7 +5,7 @@ use std::{fmt, future::Future, sync::Arc, task::Poll, time::Duration};
 use crate::{
     Error, ErrorKind, Fence, Handle, LostReason, Mode, Name,
     clock::Moment,
-    engine::{Engine, bid::Bid},
+    engine::{Engine, cell::TokenCell},
 };
 
 /// Between looks at a deadline that is near, by a clock that may not go as the runtime's does.
@@ -80,14 +80,14 @@ pub struct Danger {
 #[derive(Clone)]
 pub struct Lease {
     engine: Arc<Engine>,
-    bid: Arc<Bid>,
+    cell: Arc<TokenCell>,
     fence: Fence,
 }
 
 impl Lease {
     /// The name held.
     pub fn name(&self) -> &Name {
-        &self.bid.name
+        &self.cell.name
     }
 
     /// The number to send along with every write, so that the protected resource can refuse late ones.
@@ -97,13 +97,13 @@ impl Lease {
 
     /// Whether it may be relied on at this moment.
     pub fn is_held(&self) -> bool {
-        self.bid.fence() == self.fence && self.bid.is_held_at(self.engine.clock.now())
+        self.cell.fence() == self.fence && self.cell.is_held_at(self.engine.clock.now())
     }
 
     /// How long it can be relied on without another renewal; zero once it cannot.
     pub fn remaining(&self) -> Duration {
         if self.is_held() {
-            self.bid.deadline().since(self.engine.clock.now())
+            self.cell.deadline().since(self.engine.clock.now())
         } else {
             Duration::ZERO
         }
@@ -111,7 +111,7 @@ impl Lease {
 
     /// When it ends without another renewal, on the clock of its `Locks`.
     pub fn deadline(&self) -> Moment {
-        self.bid.deadline()
+        self.cell.deadline()
     }
 
     /// Resolves when the lease is lost, with the reason; never if it is released in time.
@@ -121,7 +121,7 @@ impl Lease {
     /// # Cancel safety
     /// Cancel safe: ask again at any time.
     pub async fn lost(&self) -> LostReason {
-        let signal = self.bid.ended_signal();
+        let signal = self.cell.ended_signal();
         loop {
             let mut ended = std::pin::pin!(signal.notified());
             ended.as_mut().enable();
@@ -144,10 +144,10 @@ impl Lease {
 
     /// Sleeps until the deadline as it is now. Never wakes for a lease that somebody else has meanwhile.
     async fn deadline_passed(&self) {
-        if self.bid.fence() != self.fence {
+        if self.cell.fence() != self.fence {
             return std::future::pending().await;
         }
-        let left = self.bid.deadline().since(self.engine.clock.now());
+        let left = self.cell.deadline().since(self.engine.clock.now());
         let slept = {
             // On the caller's runtime: that of the engine may be the one that stands still. Outside of any, there is no
             // other.
@@ -160,11 +160,11 @@ impl Lease {
 
     /// Why it is lost, if it is.
     pub(crate) fn lost_now(&self) -> Option<LostReason> {
-        if let Some(reason) = self.bid.ended_for(self.fence) {
+        if let Some(reason) = self.cell.ended_for(self.fence) {
             return Some(reason);
         }
         let is_over =
-            self.bid.fence() == self.fence && self.engine.clock.now() >= self.bid.deadline();
+            self.cell.fence() == self.fence && self.engine.clock.now() >= self.cell.deadline();
         is_over.then_some(LostReason::Expired)
     }
 }
@@ -189,9 +189,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(engine: Arc<Engine>, bid: Arc<Bid>, fence: Fence) -> Self {
-        bid.set_fence(fence);
-        Self { lease: Lease { engine, bid, fence } }
+    pub(crate) fn new(engine: Arc<Engine>, cell: Arc<TokenCell>, fence: Fence) -> Self {
+        Self { lease: Lease { engine, cell, fence } }
     }
 
     /// The name held.
@@ -206,17 +205,17 @@ impl Guard {
 
     /// Which permit of a semaphore this is, 0 to capacity − 1.
     pub fn slot(&self) -> Option<u32> {
-        self.lease.bid.slot()
+        self.lease.cell.slot()
     }
 
     /// How the name is held.
     pub fn mode(&self) -> Mode {
-        self.lease.bid.spec.mode()
+        self.lease.cell.spec.mode()
     }
 
     /// How long each renewal lasts: what was asked for, or the store's minimum if that is longer.
     pub fn ttl(&self) -> Duration {
-        self.lease.bid.spec.ttl()
+        self.lease.cell.spec.ttl()
     }
 
     /// Whether it may be relied on at this moment.
@@ -231,7 +230,7 @@ impl Guard {
 
     /// When it ends without another renewal, on the clock of its `Locks`.
     pub fn deadline(&self) -> Moment {
-        self.lease.bid.deadline()
+        self.lease.cell.deadline()
     }
 
     /// What work under this lease needs to know; cheap, and useful where the guard itself stays elsewhere.
@@ -239,16 +238,16 @@ impl Guard {
         self.lease.clone()
     }
 
-    /// Where its store has it, if the store's own transactions can compare that.
+    /// The store that keeps it, if it is of this type, and the token it is held under.
     #[cfg(feature = "etcd")]
-    pub(crate) fn recorded(&self) -> Option<(Vec<u8>, i64)> {
-        let bid = &self.lease.bid;
-        self.lease.engine.store.recorded(&bid.name, &bid.token)
+    pub(crate) fn kept_in<S: crate::store::Store>(&self) -> Option<(&S, &crate::Token)> {
+        let store: &dyn std::any::Any = &*self.lease.engine.store;
+        Some((store.downcast_ref()?, &self.lease.cell.token))
     }
 
     /// When it was acquired.
     pub(crate) fn since(&self) -> Moment {
-        self.lease.bid.held_since()
+        self.lease.cell.since()
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn crate::clock::Clock> {
@@ -256,7 +255,7 @@ impl Guard {
     }
 
     pub(crate) fn token_prefix(&self) -> String {
-        self.lease.bid.token.prefix()
+        self.lease.cell.token.prefix()
     }
 
     /// Resolves when the lease is lost, with the reason; never if it is released in time.
@@ -289,10 +288,9 @@ impl Guard {
     /// # Cancel safety
     /// As [`renew`](Guard::renew).
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let Lease { engine, bid, .. } = &self.lease;
-        let (delay, capability) = (bid.spec.lock_delay(), engine.store.capability());
-        let ttl = crate::options::checked_renewal(ttl, delay, capability)?;
-        engine.renew_now(bid, ttl).await
+        let Lease { engine, cell, .. } = &self.lease;
+        let ttl = crate::options::checked_ttl(ttl, engine.store.capability())?;
+        engine.renew_now(cell, ttl).await
     }
 
     /// Gives the lease back.
@@ -305,31 +303,39 @@ impl Guard {
     /// Cancelled, the lease is still given back, but nobody learns what became of it; one that the store could not be told
     /// of by then ends by its TTL.
     pub async fn release(self) -> Result<Release, Error> {
-        let Lease { engine, bid, fence } = &self.lease;
-        bid.clear_fence(*fence);
-        engine.release(bid, *fence, engine.clock.now()).await
+        let Lease { engine, cell, fence } = &self.lease;
+        cell.clear_fence(*fence);
+        engine.release(cell, *fence).await
+    }
+
+    /// Releases in the background a lease that was never put to use: no minimum hold keeps its name blocked.
+    pub(crate) fn give_up(self) {
+        let Lease { engine, cell, fence } = &self.lease;
+        if cell.clear_fence(*fence) {
+            engine.release_unused(cell, *fence);
+        }
     }
 
     /// Lets go of the lease without releasing it, and answers with what another process needs to take it over.
     ///
     /// Nobody renews it from here on: [`attach`](crate::Locks::attach) before it ends. The handle is a secret.
     pub fn detach(self) -> Handle {
-        let Lease { engine, bid, fence } = &self.lease;
-        let (name, token) = (bid.name.clone(), bid.token.clone());
-        let handle = Handle::new(name, token, *fence, bid.spec.ttl(), bid.spec.mode());
-        let handle = handle.with_slot(bid.slot());
-        bid.clear_fence(*fence);
-        engine.detach(bid);
+        let Lease { engine, cell, fence } = &self.lease;
+        let (name, token) = (cell.name.clone(), cell.token.clone());
+        let handle = Handle::new(name, token, *fence, cell.spec.ttl(), cell.spec.mode());
+        let handle = handle.with_slot(cell.slot());
+        cell.clear_fence(*fence);
+        engine.detach(cell);
         handle
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Lease { engine, bid, fence } = &self.lease;
+        let Lease { engine, cell, fence } = &self.lease;
         // If it is still there, it was neither released nor detached.
-        if bid.clear_fence(*fence) {
-            engine.release_unseen(bid, *fence, engine.clock.now());
+        if cell.clear_fence(*fence) {
+            engine.release_unseen(cell, *fence);
         }
     }
 }

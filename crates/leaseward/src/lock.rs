@@ -7,8 +7,8 @@ use crate::{
     clock::Moment,
     engine::{
         Engine,
-        bid::Outcome,
-        enter::{Request, until},
+        acquire::{Request, until},
+        caller::Outcome,
     },
     guard::lost_error,
     options::{Options, Renewing, Retry},
@@ -112,13 +112,6 @@ impl Lock {
     /// differ.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.rare().min_hold = Some(min_hold);
-        self
-    }
-
-    /// Keeps the name blocked this long after its holder vanished, so that requests of its still under way can arrive
-    /// first. A release frees it at once.
-    pub fn lock_delay(mut self, delay: Duration) -> Self {
-        self.options.rare().lock_delay = Some(delay);
         self
     }
 

@@ -7,15 +7,10 @@ use crate::{
     OrderCheck,
     clock::{Clock, SystemClock},
     diagnosis,
-    engine::{
-        Engine, Settings,
-        bid::{Bid, BidState, Spec},
-        claim,
-        lane::Which,
-    },
+    engine::{Engine, Settings},
     store::{
-        self, Break, Broken, Capability, Finding, Guarantee, IfBusy, LockView, OpenContext,
-        Operation, Query, Renew, Reply, Store,
+        self, Break, Broken, Capability, Finding, Guarantee, IfBusy, LockView, OpenContext, Query,
+        Store,
     },
 };
 
@@ -205,7 +200,8 @@ impl Locks {
         Lock::new(self.engine.clone(), name.as_ref(), Mode::Permit { capacity })
     }
 
-    /// Several names at once, without risk of deadlock among those who take them this way.
+    /// Several names at once, without risk of deadlock among those who take them this way. A try is not atomic, on any
+    /// store: of two for overlapping sets at one moment, both may be refused ([`MultiLock`]).
     pub fn all<I>(&self, names: I) -> MultiLock
     where
         I: IntoIterator,
@@ -227,33 +223,10 @@ impl Locks {
     /// # Cancel safety
     /// Cancel safe: the lease may have been renewed once.
     pub async fn attach(&self, handle: &Handle) -> Result<Guard, Error> {
-        let engine = &self.engine;
-        engine.check_open()?;
-        let (name, token) = (handle.name().clone(), handle.token().clone());
-        let renew = Renew { name: name.clone(), token: token.clone(), ttl: handle.ttl(), block: 0 };
-        let lost = |reason| crate::guard::lost_error(&name, reason);
-        let (sent, answer) = engine
-            .submit(Which::Renewals, Operation::Renew(renew), Vec::new(), engine.clock.now())
-            .await
-            .ok_or_else(|| Error::new(ErrorKind::ShutDown, "the runtime has shut down"))?;
-        let renewal = match answer? {
-            Reply::Renewed(renewal) => renewal,
-            Reply::NotYours(reason) => return Err(lost(reason)),
-            other => unreachable!("BUG: the store answered a renewal with {other:?}"),
-        };
-        let from = claim::counts_from(renewal.evidence, sent);
-        let deadline = claim::deadline_from(from, renewal.ttl);
-        let spec: Spec = crate::options::Options::new(handle.mode())
+        let spec = crate::options::Options::new(handle.mode())
             .with_ttl(handle.ttl())
-            .spec(engine.store.capability(), IfBusy::Tell)?;
-        let mut state = BidState::held(handle.fence(), deadline, sent, engine.clock.now());
-        if handle.slot().is_some() {
-            state.crowd().slot = handle.slot();
-        }
-        let bid = Bid::new(name, token, spec, state);
-        let guard = engine.adopt(bid, handle.fence(), crate::OwnerId::current_task().as_ref());
-        engine.events.taken_over(&guard);
-        Ok(guard)
+            .spec(self.engine.store.capability(), IfBusy::Tell)?;
+        self.engine.attach(handle, spec, crate::OwnerId::current_task()).await
     }
 
     /// What is held and who waits, in the whole store.

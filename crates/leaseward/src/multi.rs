@@ -4,21 +4,19 @@ use std::{fmt, future::Future, sync::Arc, task::Poll, time::Duration};
 
 use crate::{
     Attempt, Busy, Error, ErrorKind, Fence, Guard, Lock, LostReason, Mode, Name, OwnerId, Release,
-    clock::Moment,
-    engine::{Engine, enter::until, several::All},
-    store::IfBusy,
+    clock::Moment, engine::Engine,
 };
 
 /// The most names in one go.
 const NAMES_MAX: usize = 64;
 
-/// Several names to be taken together: all or none.
-///
-/// A try is atomic where the store can; on a Redis Cluster if the names share a slot, for which a common tag in braces
-/// does: `{order:1}:stock`, `{order:1}:bill`. Elsewhere it takes one by one, and gives them back at the first that is not
-/// free. Waiting takes the names in sorted order, first come first served in each, and
-/// gives all back on time-out or cancellation, so two sets in opposite orders never deadlock.
+/// Several names to be taken together, one after the other in sorted order, so two sets in opposite orders never deadlock.
 /// (`several::opposite_orders_never_deadlock`)
+///
+/// Waiting, the next name is asked for once the one before is ours; those before stay held and renewed meanwhile
+/// (`several::those_before_are_kept_while_the_next_is_waited_for`), and all are given back on time-out or cancellation. A
+/// try gives back what it took at the first name that is not free. So it is not atomic: it may find busy what another try
+/// has only until it is refused itself, and then both are. What is given back this way blocks no name for its minimum hold.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until it is acquired"]
 pub struct MultiLock {
@@ -108,29 +106,14 @@ impl MultiLock {
     }
 
     async fn try_untold(&self) -> Result<MultiAttempt, Error> {
-        let names = self.names()?;
-        let engine = &self.lock.engine;
-        let capability = engine.store.capability();
-        if names.len() == 1 || !engine.store.takes_together(names) {
-            return self.try_one_by_one(names).await;
-        }
-        let spec = self.lock.options.spec(capability, IfBusy::Tell)?;
-        let owner = self.lock.options.owner();
-        Ok(match engine.try_all(names, &spec, owner.as_ref()).await? {
-            All::Granted(guards) => MultiAttempt::Granted(MultiGuard { guards }),
-            All::Busy(standing) => MultiAttempt::Busy(standing.into()),
-        })
-    }
-
-    async fn try_one_by_one(&self, names: &[Name]) -> Result<MultiAttempt, Error> {
-        let mut guards = Vec::with_capacity(names.len());
-        for name in names {
+        let mut taken = Taken::default();
+        for name in self.names()? {
             match self.lock.named(name.clone()).try_untold().await? {
-                Attempt::Granted(guard) => guards.push(guard),
+                Attempt::Granted(guard) => taken.0.push(guard),
                 Attempt::Busy(busy) => return Ok(MultiAttempt::Busy(busy)),
             }
         }
-        Ok(MultiAttempt::Granted(MultiGuard { guards }))
+        Ok(MultiAttempt::Granted(taken.all()))
     }
 
     /// Waits until all are ours.
@@ -141,38 +124,43 @@ impl MultiLock {
     /// # Cancel safety
     /// Cancel safe: what was taken so far is given back.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        let names = self.names()?;
-        let engine = &self.lock.engine;
-        let (clock, began) = (&engine.clock, engine.clock.now());
-        let limit = self.lock.options.wait.map(|wait| began + wait);
-        let Some(attempt) = until(clock, limit, self.try_untold()).await else {
-            engine.events.timed_out(names, clock.now().since(began), self.lock.trace());
-            return Err(Error::new(ErrorKind::Timeout, "the store did not answer in time")
-                .hint("wait longer, or see who holds what"));
-        };
-        if let MultiAttempt::Granted(guard) = attempt? {
-            return Ok(guard);
-        }
+        let (names, clock) = (self.names()?, &self.lock.engine.clock);
+        // The limit is for all of them together.
+        let limit = self.lock.options.wait.map(|wait| clock.now() + wait);
+        let mut was_answered = false;
         loop {
-            let guard = self.one_by_one(names, limit).await?;
+            let mut taken = Taken::default();
+            for name in names {
+                let mut lock = self.lock.named(name.clone());
+                if was_answered {
+                    lock = lock.riding_out();
+                }
+                lock.options.wait = limit.map(|limit| limit.since(clock.now()));
+                taken.0.push(lock.acquire().await?);
+                was_answered = true;
+            }
             // An outage may have taken one of them while the next was waited for.
-            if guard.is_held() {
-                return Ok(guard);
+            if taken.0.iter().all(Guard::is_held) {
+                return Ok(taken.all());
             }
         }
     }
+}
 
-    /// Waits for one name after the other, each in line: from the first answer on the store is waited for, too.
-    async fn one_by_one(&self, names: &[Name], limit: Option<Moment>) -> Result<MultiGuard, Error> {
-        let clock = &self.lock.engine.clock;
-        let mut guards = Vec::with_capacity(names.len());
-        for name in names {
-            let mut lock = self.lock.named(name.clone()).riding_out();
-            // The limit is for all of them together.
-            lock.options.wait = limit.map(|limit| limit.since(clock.now()));
-            guards.push(lock.acquire().await?);
-        }
-        Ok(MultiGuard { guards })
+/// What was taken so far. Dropped, it is given back.
+#[derive(Default)]
+struct Taken(Vec<Guard>);
+
+impl Taken {
+    /// It was everything.
+    fn all(mut self) -> MultiGuard {
+        MultiGuard { guards: std::mem::take(&mut self.0) }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Guard::give_up);
     }
 }
 

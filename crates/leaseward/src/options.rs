@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     CAPACITY_MAX, Error, ErrorKind, Mode, OwnerId, TTL_DEFAULT, TTL_MAX, TTL_MIN, Value,
-    engine::bid::{Extras, OnDanger, Spec},
+    engine::spec::{Extras, OnDanger, Spec},
     store::{Capability, IfBusy},
 };
 
@@ -31,7 +31,6 @@ pub(crate) struct Rare {
     pub(crate) renew: Renewing,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
-    pub(crate) lock_delay: Option<Duration>,
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) retry: Option<Retry>,
     pub(crate) on_danger: Option<OnDanger>,
@@ -110,7 +109,6 @@ impl Rare {
         let extras = Extras {
             max_hold_ms: millis("longest hold", self.max_hold.unwrap_or_default())?,
             min_hold_ms: millis("minimum hold", self.min_hold.unwrap_or_default())?,
-            lock_delay_ms: millis("lock delay", self.lock_delay.unwrap_or_default())?,
             value: self.value.as_deref().map(Value::new).transpose()?,
             on_danger: self.on_danger.clone(),
             trace_id: self.trace_id.clone(),
@@ -119,12 +117,11 @@ impl Rare {
         if self.min_hold.is_some() && !capability.min_hold {
             return Err(unsupported("a minimum hold", capability));
         }
-        if self.lock_delay.is_some() && !capability.lock_delay {
-            return Err(unsupported("a lock delay", capability));
+        // It keeps the name taken as a lease would.
+        let longest = *capability.ttl.end();
+        if self.min_hold.is_some_and(|min_hold| min_hold > longest) {
+            return Err(too_long("minimum hold", longest));
         }
-        check_taken("minimum hold", self.min_hold.unwrap_or_default(), capability)?;
-        let delay = self.lock_delay.unwrap_or_default();
-        check_taken(DELAYED, spec.ttl() + delay, capability)?;
         if self.value.is_some() && !capability.value {
             return Err(unsupported("a value on a lease", capability));
         }
@@ -149,27 +146,6 @@ pub(crate) fn checked_ttl(ttl: Duration, capability: &Capability) -> Result<Dura
         return Err(too_long("TTL", *capability.ttl.end()));
     }
     Ok(ttl.max(*capability.ttl.start()))
-}
-
-/// The TTL of a renewal, for a lease that blocks its name for a delay after it ran out.
-pub(crate) fn checked_renewal(
-    ttl: Duration,
-    lock_delay: Duration,
-    capability: &Capability,
-) -> Result<Duration, Error> {
-    let ttl = checked_ttl(ttl, capability)?;
-    check_taken(DELAYED, ttl + lock_delay, capability)?;
-    Ok(ttl)
-}
-
-const DELAYED: &str = "TTL and lock delay that are together";
-
-/// That a store remembers for long enough that a name is taken.
-fn check_taken(what: &str, taken: Duration, capability: &Capability) -> Result<(), Error> {
-    match capability.taken_max {
-        Some(longest) if taken > longest => Err(too_long(what, longest)),
-        _ => Ok(()),
-    }
 }
 
 fn too_long(what: &str, longest: Duration) -> Error {

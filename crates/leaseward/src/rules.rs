@@ -2,7 +2,7 @@
 //!
 //! In a build they are constants. Under test a thread may switch one off; the simulation (`engine::sim`) must then
 //! find the counter-example. `docs/protocols.md` says what each rule is. R12 is the protected resource's, R13 is the
-//! size of blocks (`engine::cohort::block_for`), R14 and R15 are Redlock's.
+//! size of blocks (`engine::acquisition::cohort`), R14 and R15 are Redlock's.
 
 /// A rule that a line of code implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use leaseward::{
     Error, ErrorKind, EventKind, Locks,
     clock::{BoxFuture, SystemClock},
     store::{
-        Answer, Batch, Break, Broken, Capability, Guarantee, LockView, PushSink, Query, Store,
+        Batch, Break, Broken, Capability, Completion, Guarantee, LockView, PushSink, Query, Store,
     },
     stores::memory::Memory,
 };
@@ -49,13 +49,13 @@ impl Store for Plugged {
     fn start(&self, sink: PushSink) {
         self.store.start(sink);
     }
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+    fn submit(&self, batch: Batch, reply: Completion) {
         self.asked.fetch_add(batch.len(), Ordering::SeqCst);
         if !self.is_down.load(Ordering::SeqCst) {
-            return self.store.submit(batch);
+            return self.store.submit(batch, reply);
         }
         let down = || Err(Error::new(ErrorKind::Unavailable, "the plug was pulled"));
-        Box::pin(std::future::ready(batch.iter().map(|_| down()).collect()))
+        reply.answer_all(batch.iter().map(|_| down()));
     }
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {
         self.store.inspect(query)

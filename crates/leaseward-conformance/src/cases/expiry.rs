@@ -8,9 +8,9 @@ use std::sync::{
 use leaseward::{ErrorKind, LostReason, Release};
 
 use crate::{
-    Case, Fixture, Need,
+    Case, Fixture,
     case::case,
-    support::{LONG, SHORT, busy, take, view},
+    support::{LONG, SHORT, take, view},
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -20,8 +20,6 @@ pub(super) const CASES: &[Case] = &[
     case!(run_answers_lost).timed(),
     case!(a_lost_lease_is_not_renewed).timed(),
     case!(an_expired_lease_is_not_shown).timed(),
-    case!(a_vanished_holder_is_followed_after_its_lock_delay, Need::LockDelay).timed(),
-    case!(a_release_ends_the_lock_delay, Need::LockDelay),
     case!(an_ended_session_loses_the_lease),
 ];
 
@@ -120,25 +118,6 @@ async fn an_expired_lease_is_not_shown(fixture: &Fixture) {
     // A store may have raised its TTL.
     fixture.until(before + guard.ttl() + SHORT * 2).await;
     assert!(view(&other, "x").await.holders.is_empty());
-}
-
-async fn a_vanished_holder_is_followed_after_its_lock_delay(fixture: &Fixture) {
-    let (gone, line) = fixture.faulty().await;
-    let other = fixture.client().await;
-    let before = fixture.now();
-    let guard = take(&gone.lock("x").ttl(SHORT).lock_delay(SHORT)).await;
-    line.cut();
-    let next = other.lock("x").acquire().await.expect("in the end");
-    assert!(fixture.now().since(before) >= SHORT * 2, "the delay was not kept");
-    assert!(next.fence() > guard.fence());
-}
-
-async fn a_release_ends_the_lock_delay(fixture: &Fixture) {
-    let (one, other) = (fixture.client().await, fixture.client().await);
-    let guard = take(&one.lock("x").ttl(LONG).lock_delay(LONG)).await;
-    busy(&other.lock("x")).await;
-    assert_eq!(guard.release().await.expect("given back"), Release::Released);
-    assert!(take(&other.lock("x")).await.is_held());
 }
 
 async fn an_ended_session_loses_the_lease(fixture: &Fixture) {

@@ -72,7 +72,7 @@ async fn blocks_never_overlap(fixture: &Fixture) {
         let token = client.token();
         let mut ask = client.asks_for("x", &token, LONG, IfBusy::Tell);
         ask.block = block;
-        let reserved = client.granted(ask).await.blocks[0];
+        let reserved = client.granted(ask).await.block;
         assert_eq!(reserved.len, block);
         assert!(reserved.first > last, "{} came after {last}", reserved.first);
         last = reserved.last();

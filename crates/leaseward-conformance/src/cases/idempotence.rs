@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseward::{
-    Attempt, ErrorKind, Locks, Mode, Name, Release,
-    store::{Ask, IfBusy, Operation, Push, Reply},
+    Attempt, ErrorKind, Locks, Name, Release,
+    store::{IfBusy, Operation, Push, Reply},
 };
 
 use crate::{
@@ -19,7 +19,6 @@ pub(super) const CASES: &[Case] = &[
     case!(asking_again_is_granted_again).timed(),
     case!(asking_again_keeps_the_place, Need::Queue),
     case!(an_expired_grant_is_never_revived).timed(),
-    case!(asking_for_several_revives_none, Need::SeveralNames, Need::LockDelay).timed(),
     case!(a_lost_grant_ends_in_mine),
     case!(a_lost_request_is_sent_again),
     case!(a_try_with_a_lost_reply_ends_in_mine),
@@ -69,7 +68,7 @@ async fn is_granted_again(
         return false;
     }
     let Reply::Granted(again) = again else { panic!("not granted again: {again:?}") };
-    assert_eq!(again.blocks, first.blocks, "the same fence");
+    assert_eq!(again.block, first.block, "the same fence");
     assert_eq!(again.ttl, ttl);
     // What the first ask gave is over by then.
     fixture.until(answered + ttl + ttl / 8).await;
@@ -113,27 +112,6 @@ async fn an_expired_grant_is_never_revived(fixture: &Fixture) {
     other.release("x", &new).await.expect("given back");
     if let Reply::Granted(again) = bare.ask("x", &old, LONG).await {
         assert!(again.fence() > next.fence(), "a new hold has a new fence");
-    }
-}
-
-/// The same of several names, one of which is blocked by the delay of our own lease that has ended.
-async fn asking_for_several_revives_none(fixture: &Fixture) {
-    let bare = fixture.bare().await;
-    // Readers too: others of their mode may come in beside one that has ended.
-    let modes = [Mode::Exclusive, Mode::Shared];
-    let count = if fixture.capability().await.modes.shared { 2 } else { 1 };
-    for (mode, [free, ended]) in modes.into_iter().zip([["v", "w"], ["x", "y"]]).take(count) {
-        let token = bare.token();
-        let before = fixture.now();
-        let asked = Ask { mode, ..bare.asks_for(ended, &token, SHORT, IfBusy::Tell) };
-        bare.granted(Ask { lock_delay: LONG, ..asked }).await;
-        fixture.until(before + SHORT * 2).await;
-        let names = [free, ended].map(|name| Name::new(name).expect("a good name"));
-        let names = names.into_iter().collect();
-        let both = Ask { names, mode, ..bare.asks_for(free, &token, LONG, IfBusy::Tell) };
-        let reply = bare.send(Operation::Ask(both)).await;
-        assert!(matches!(reply, Ok(Reply::Busy(_))), "{mode}: {reply:?}");
-        bare.release(free, &token).await.expect_err("it was not taken");
     }
 }
 

@@ -2,30 +2,36 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use leaseward::{ErrorKind, Locks, LostReason, MultiAttempt, MultiGuard, Release};
+use leaseward::{ErrorKind, EventKind, Locks, LostReason, MultiAttempt, MultiGuard, Release};
 
 use crate::{
     Case, Fate, Fixture, Kind, Need,
     case::case,
     support::{
-        LONG, SHORT, Witness, asking, cancel, eventually, granted, held_with, queue_of, take, view,
+        Heard, LONG, SHORT, Witness, asking, busy, cancel, eventually, granted, held_with,
+        queue_of, take, view,
     },
 };
 
 pub(super) const CASES: &[Case] = &[
-    case!(a_try_takes_all_or_none, Need::SeveralNames),
-    case!(a_try_overtakes_nobody, Need::SeveralNames, Need::Shared, Need::Queue),
+    case!(a_try_gives_back_what_it_took),
+    case!(a_try_that_is_refused_keeps_no_minimum_hold, Need::MinHold),
+    case!(a_try_overtakes_nobody, Need::Shared, Need::Queue),
     case!(opposite_orders_never_deadlock),
+    case!(those_before_are_kept_while_the_next_is_waited_for).timed(),
     case!(given_back_on_time_out).timed(),
     case!(given_back_when_cancelled, Need::Queue),
     case!(each_name_has_its_fence),
     case!(lost_as_soon_as_one_is, Need::Records).timed(),
     case!(all_are_renewed).timed(),
-    case!(a_lost_reply_leaves_nothing_behind, Need::SeveralNames),
-    case!(all_may_arrive_twice, Need::SeveralNames),
+    case!(a_try_that_fails_leaves_nothing_behind),
+    case!(all_may_arrive_twice),
     case!(a_name_given_twice_counts_once),
     case!(no_names_and_too_many_are_refused),
 ];
+
+/// As often a token asks before its caller is told that nobody knows.
+const ASKS_MAX: usize = 5;
 
 async fn all_granted(locks: &Locks, names: &[&str]) -> MultiGuard {
     match locks.all(names).ttl(LONG).try_acquire().await.expect("the store answers") {
@@ -34,20 +40,29 @@ async fn all_granted(locks: &Locks, names: &[&str]) -> MultiGuard {
     }
 }
 
-async fn a_try_takes_all_or_none(fixture: &Fixture) {
+async fn a_try_gives_back_what_it_took(fixture: &Fixture) {
     let (one, other) = (fixture.client().await, fixture.client().await);
     let middle = take(&one.lock("b").ttl(LONG)).await;
     let attempt = other.all(["c", "b", "a"]).ttl(LONG).try_acquire().await.expect("answered");
     let MultiAttempt::Busy(busy) = attempt else { panic!("`b` is held") };
     assert!(busy.holder.is_some());
-    for name in ["a", "c"] {
-        assert!(view(&one, name).await.holders.is_empty(), "`{name}` was taken all the same");
-    }
+    comes_free(&one, "a").await;
+    assert!(view(&one, "c").await.holders.is_empty(), "`c` comes after `b`");
     middle.release().await.expect("given back");
     let all = all_granted(&other, &["c", "b", "a"]).await;
     assert!(all.is_held());
     assert_eq!(all.release().await.expect("given back"), Release::Released);
     all_granted(&one, &["a", "b", "c"]).await.release().await.expect("given back");
+}
+
+/// It was never put to use, so its name need not stay blocked.
+async fn a_try_that_is_refused_keeps_no_minimum_hold(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let _held = take(&one.lock("b").ttl(LONG)).await;
+    let both = other.all(["a", "b"]).ttl(LONG).min_hold(LONG);
+    let attempt = both.try_acquire().await.expect("answered");
+    assert!(matches!(attempt, MultiAttempt::Busy(_)), "`b` is held");
+    comes_free(&one, "a").await;
 }
 
 async fn a_try_overtakes_nobody(fixture: &Fixture) {
@@ -92,13 +107,26 @@ async fn opposite_orders_never_deadlock(fixture: &Fixture) {
     }
 }
 
-/// Nobody holds or waits for `a`.
-async fn a_comes_free(locks: &Locks) {
-    eventually("`a` is given back", || async {
-        let view = view(locks, "a").await;
+/// The name is neither held nor waited for.
+async fn comes_free(locks: &Locks, name: &str) {
+    eventually(&format!("`{name}` is given back"), || async {
+        let view = view(locks, name).await;
         view.holders.is_empty() && view.waiters.is_empty()
     })
     .await;
+}
+
+async fn those_before_are_kept_while_the_next_is_waited_for(fixture: &Fixture) {
+    let (one, other) = (fixture.client().await, fixture.client().await);
+    let heard = Heard::of(&other);
+    let held = take(&one.lock("b").ttl(LONG)).await;
+    let both = other.all(["a", "b"]).ttl(SHORT * 4);
+    let waiting = tokio::spawn(async move { both.acquire().await });
+    heard.first(EventKind::Acquired).await;
+    fixture.until(fixture.now() + SHORT * 8).await;
+    busy(&one.lock("a")).await;
+    held.release().await.expect("given back");
+    assert!(waiting.await.expect("no panic").expect("granted").is_held());
 }
 
 async fn given_back_on_time_out(fixture: &Fixture) {
@@ -107,7 +135,7 @@ async fn given_back_on_time_out(fixture: &Fixture) {
     let both = other.all(["a", "b"]).ttl(LONG).wait(SHORT);
     let error = both.acquire().await.expect_err("`b` is held");
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    a_comes_free(&one).await;
+    comes_free(&one, "a").await;
     queue_of(&one, "b", 0).await;
 }
 
@@ -119,7 +147,7 @@ async fn given_back_when_cancelled(fixture: &Fixture) {
     queue_of(&one, "b", 1).await;
     assert_eq!(view(&one, "a").await.holders.len(), 1, "taken in sorted order");
     cancel(waiting).await;
-    a_comes_free(&one).await;
+    comes_free(&one, "a").await;
     queue_of(&one, "b", 0).await;
     held.release().await.expect("given back");
     assert!(take(&one.lock("b")).await.is_held());
@@ -157,10 +185,11 @@ async fn all_are_renewed(fixture: &Fixture) {
     assert!(all.is_held());
 }
 
-async fn a_lost_reply_leaves_nothing_behind(fixture: &Fixture) {
+async fn a_try_that_fails_leaves_nothing_behind(fixture: &Fixture) {
     let (one, line) = fixture.faulty().await;
     let other = fixture.client().await;
-    line.next(Kind::Ask, [Fate::LoseReply]);
+    let for_the_second = std::iter::repeat_n(Fate::LoseReply, ASKS_MAX);
+    line.next(Kind::Ask, std::iter::once(Fate::Through).chain(for_the_second));
     let error = one.all(["a", "b"]).ttl(LONG).try_acquire().await.expect_err("nobody knows");
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     let guard = other.all(["a", "b"]).acquire().await.expect("they come free");

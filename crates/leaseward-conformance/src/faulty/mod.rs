@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use leaseward::{
     Token,
-    clock::{Clock, Moment},
+    clock::Clock,
     store::{Push, PushSink, Store},
 };
 use parking_lot::Mutex;
@@ -51,7 +51,6 @@ struct Seen {
     asks: usize,
     renewals: usize,
     releases: usize,
-    last_at: Option<Moment>,
 }
 
 impl Seen {
@@ -153,10 +152,5 @@ impl Faulty {
     /// With which token the client last asked.
     pub fn last_asked(&self) -> Token {
         self.line.last_asked.lock().clone().expect("something was asked")
-    }
-
-    /// When the client last sent something.
-    pub fn last_sent(&self) -> Moment {
-        self.line.seen.borrow().last_at.expect("something was sent")
     }
 }

@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use leaseward::{
-    Error, ErrorKind, Name, Token,
+    Error, ErrorKind,
     clock::{BoxFuture, Clock},
     store::{
-        Answer, Batch, Break, Broken, Capability, Finding, Guarantee, LockView, Observation,
-        Operation, PushSink, Query, Store,
+        Answer, Batch, Break, Broken, Capability, Completion, Finding, Guarantee, LockView,
+        Observation, Operation, PushSink, Query, Store, answer_later,
     },
 };
 use tokio::sync::broadcast;
@@ -52,10 +52,10 @@ impl Store for Faulty {
         }));
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        let fates = self.line.meet(&batch, &*self.clock);
+    fn submit(&self, batch: Batch, reply: Completion) {
+        let fates = self.line.meet(&batch);
         let (inner, line, clock) = (self.inner.clone(), self.line.clone(), self.clock.clone());
-        Box::pin(async move {
+        let answers = async move {
             delay(&fates, &*clock).await;
             if fates.contains(&Fate::HoldRequest) {
                 line.gate.pass().await;
@@ -68,13 +68,15 @@ impl Store for Faulty {
                     _ => arriving.push(operation),
                 }
             }
-            let answers = if arriving.is_empty() { vec![] } else { inner.submit(arriving).await };
+            let answers =
+                if arriving.is_empty() { vec![] } else { inner.carry_out(arriving).await };
             if fates.iter().any(|fate| matches!(fate, Fate::HoldReply | Fate::HoldAndLoseReply)) {
                 line.gate.pass().await;
             }
             delay(&fates, &*clock).await;
             replies(&fates, answers)
-        })
+        };
+        answer_later(answers, reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {
@@ -101,10 +103,6 @@ impl Store for Faulty {
         self.inner.fence_lead()
     }
 
-    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
-        self.inner.recorded(name, token)
-    }
-
     fn close(&self) -> BoxFuture<'static, ()> {
         self.inner.close()
     }
@@ -112,9 +110,8 @@ impl Store for Faulty {
 
 impl Line {
     /// Takes note of a batch and decides what befalls it.
-    fn meet(&self, batch: &Batch, clock: &dyn Clock) -> Vec<Fate> {
+    fn meet(&self, batch: &Batch) -> Vec<Fate> {
         self.seen.send_modify(|seen| {
-            seen.last_at = Some(clock.now());
             for operation in batch {
                 match Kind::of(operation) {
                     Kind::Ask => seen.asks += 1,

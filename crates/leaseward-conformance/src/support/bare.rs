@@ -6,7 +6,6 @@ use leaseward::{
     LostReason, Mode, Name, Token,
     store::{Answer, Ask, Grant, IfBusy, Operation, Release, Renew, Reply, Store},
 };
-use smallvec::smallvec;
 
 /// One client of a store, and nobody who does anything for it.
 #[derive(Debug)]
@@ -31,20 +30,19 @@ impl Bare {
     /// A plain ask, to be changed and sent.
     pub fn asks_for(&self, name: &str, token: &Token, ttl: Duration, if_busy: IfBusy) -> Ask {
         Ask {
-            names: smallvec![Name::new(name).expect("a good name")],
+            name: Name::new(name).expect("a good name"),
             token: token.clone(),
             mode: Mode::Exclusive,
             ttl,
             if_busy,
             block: 1,
-            lock_delay: Duration::ZERO,
             value: None,
         }
     }
 
     /// Sends one operation.
     pub async fn send(&self, operation: Operation) -> Answer {
-        self.store.submit(vec![operation]).await.pop().expect("an answer for each operation")
+        self.store.carry_out(vec![operation]).await.pop().expect("an answer for each operation")
     }
 
     /// Asks for a name that must be granted.
@@ -64,7 +62,7 @@ impl Bare {
     /// Renews a lease; why not, if it is not.
     pub async fn renew(&self, name: &str, token: &Token, ttl: Duration) -> Result<(), LostReason> {
         let name = Name::new(name).expect("a good name");
-        let renew = Renew { name, token: token.clone(), ttl, block: 0 };
+        let renew = Renew { name, token: token.clone(), ttl };
         match self.send(Operation::Renew(renew)).await {
             Ok(Reply::Renewed(_)) => Ok(()),
             Ok(Reply::NotYours(reason)) => Err(reason),

@@ -3,9 +3,8 @@
 use leaseward::{
     LostReason,
     store::Standing,
-    stores::redlock::quorum::{Asked, Ballot, Ballots, Kept, Vote},
+    stores::redlock::quorum::{Asked, Ballot, Kept, Vote},
 };
-use smallvec::smallvec;
 
 use super::{
     state::{Answer, Attempt, Block, Doing, Firsts, Operation, Phase, Slot, State, Wrong},
@@ -17,9 +16,7 @@ impl Answer {
     fn vote(self) -> Vote {
         match self {
             Self::Absent => Vote::Absent,
-            Self::Granted(Block { first, last }) => {
-                Vote::Granted(smallvec![Ballot { first, last }])
-            }
+            Self::Granted(Block { first, last }) => Vote::Granted(Ballot { first, last }),
             Self::Low(bar) => Vote::Low(bar),
             Self::Busy(token) => Vote::Busy(Standing::default(), token.to_string()),
             Self::Renewed => Vote::Renewed,
@@ -28,10 +25,6 @@ impl Answer {
             Self::Released => Vote::Released,
         }
     }
-}
-
-fn block_of(ballots: &Ballots) -> Block {
-    Block { first: ballots[0].first, last: ballots[0].last }
 }
 
 impl World {
@@ -79,14 +72,14 @@ impl World {
     fn asked(&self, state: &mut State, at: usize, attempt: Attempt, verdict: Asked) {
         let tried = attempt.block.first;
         match verdict {
-            Asked::Granted(ballots) => {
+            Asked::Granted(Ballot { first, last }) => {
                 self.end_round(state, at);
                 let until = self.rules.deadline(attempt.sent, state.now, self.bounds.lease.ttl());
                 if state.now >= until {
                     // Too late to be of use.
                     return self.release(state, at);
                 }
-                let block = block_of(&ballots);
+                let block = Block { first, last };
                 self.complete(state, at, block);
                 state.clients[at].phase = if self.ends_at_any_time() {
                     Phase::Idle

@@ -8,7 +8,6 @@ use leaseward::stores::redlock::{
     ballot,
     quorum::{Asked, Ballot, Kept, Quorum, Vote},
 };
-use smallvec::smallvec;
 
 use super::{
     bounds::{Bounds, TICK_US, clock_us},
@@ -122,7 +121,7 @@ impl Rules {
         if self.lacks(Without::ByBallot) {
             let proposed = Ballot { first: proposed.first, last: proposed.last };
             let by_token = |vote: &Vote| match vote {
-                Vote::Granted(_) => Vote::Granted(smallvec![proposed]),
+                Vote::Granted(_) => Vote::Granted(proposed),
                 other => other.clone(),
             };
             return self.quorum.asked(&votes.iter().map(by_token).collect::<Vec<_>>());

@@ -12,13 +12,9 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tracing::{Level, Span};
 
-use super::{
-    bid::{Bid, BidState},
-    meters::Metrics,
-};
+use super::{cell::TokenCell, meters::Metrics};
 use crate::{
     AuditLog, Error, Event, EventKind, Fence, Guard, LostReason, Name,
-    clock::Moment,
     store::{self, Guarantee, HeldView},
 };
 
@@ -30,19 +26,6 @@ pub(crate) type Sink = Arc<dyn Fn(&Event) + Send + Sync>;
 pub(crate) struct Origin {
     span: Span,
     trace_id: Option<Arc<str>>,
-}
-
-/// An event found out under a lock, and the span it is told in.
-pub(crate) struct Found {
-    event: Event,
-    span: Option<Span>,
-}
-
-impl Found {
-    fn new(mut event: Event, origin: Option<&Origin>) -> Self {
-        event.trace_id = origin.and_then(|origin| origin.trace_id.clone());
-        Self { event, span: origin.map(|origin| origin.span.clone()) }
-    }
 }
 
 pub(crate) struct Events {
@@ -88,10 +71,10 @@ impl Events {
     }
 
     /// The caller, if it has a span or a trace.
-    pub(crate) fn origin(&self, trace_id: Option<&Arc<str>>) -> Option<Box<Origin>> {
+    pub(crate) fn origin(&self, trace_id: Option<&Arc<str>>) -> Option<Origin> {
         let span = Span::current();
         let is_known = !span.is_none() || trace_id.is_some();
-        is_known.then(|| Box::new(Origin { span, trace_id: trace_id.cloned() }))
+        is_known.then(|| Origin { span, trace_id: trace_id.cloned() })
     }
 
     fn tell(&self, event: &Event) {
@@ -177,79 +160,72 @@ impl Events {
         self.metrics.wait_seconds.record(wait.as_secs_f64());
     }
 
-    /// Tells what was found out under a lock, now that it is released: a sink may well drop a guard.
-    pub(super) fn tell_found(&self, found: &Found) {
-        match &found.span {
-            Some(span) => span.in_scope(|| self.tell(&found.event)),
-            None => self.tell(&found.event),
+    /// Tells an event of a lease in the span of its caller.
+    fn tell_of(&self, mut event: Event, origin: Option<&Origin>) {
+        let Some(origin) = origin else { return self.tell(&event) };
+        event.trace_id.clone_from(&origin.trace_id);
+        origin.span.in_scope(|| self.tell(&event));
+    }
+
+    pub(super) fn renewed(&self, cell: &TokenCell, origin: Option<&Origin>) {
+        self.metrics.renewed.increment(1);
+        if self.has_listeners(Level::TRACE) {
+            self.tell_of(of_cell(EventKind::Renewed, cell), origin);
         }
     }
 
-    pub(crate) fn renewed(&self, bid: &Bid, state: &BidState) -> Option<Found> {
-        self.metrics.renewed.increment(1);
-        self.has_listeners(Level::TRACE)
-            .then(|| Found::new(of_bid(EventKind::Renewed, bid), state.origin.as_deref()))
-    }
-
     /// Every failure is counted; told is the first of those in a row.
-    pub(crate) fn renewal_failed(
+    pub(super) fn renewal_failed(
         &self,
-        bid: &Bid,
-        state: &BidState,
+        cell: &TokenCell,
         error: &Error,
-    ) -> Option<Found> {
+        is_first: bool,
+        origin: Option<&Origin>,
+    ) {
         self.metrics.renewal_failed.increment(1);
-        (state.failures == 1 && self.has_listeners(Level::WARN)).then(|| {
-            let mut event = of_bid(EventKind::RenewalFailed, bid);
+        if is_first && self.has_listeners(Level::WARN) {
+            let mut event = of_cell(EventKind::RenewalFailed, cell);
             event.message = Some(error.message().to_owned());
-            Found::new(event, state.origin.as_deref())
-        })
+            self.tell_of(event, origin);
+        }
     }
 
-    pub(crate) fn lost(
-        &self,
-        bid: &Bid,
-        state: &BidState,
-        reason: LostReason,
-        now: Moment,
-    ) -> Option<Found> {
+    pub(super) fn lost(&self, cell: &TokenCell, reason: LostReason, hold: &Hold) {
         self.metrics.lost.increment(1);
-        self.has_listeners(Level::WARN).then(|| {
-            let mut event = of_bid(EventKind::Lost, bid);
-            let held = now.since(state.since);
+        if self.has_listeners(Level::WARN) {
+            let mut event = of_cell(EventKind::Lost, cell);
             event.reason = Some(reason);
-            event.hold_us = Some(micros(held));
             event.message = match reason {
-                LostReason::Expired => Some(too_long(bid, held)),
+                LostReason::Expired => Some(too_long(cell, hold.held)),
                 LostReason::NotOurs => Some(ENDED_BY_STORE.into()),
                 LostReason::Broken | LostReason::SessionEnded | LostReason::ShutDown => None,
             };
-            Found::new(event, state.origin.as_deref())
-        })
+            self.tell_of_hold(event, hold);
+        }
     }
 
     /// A guard is done with its lease, in time or not.
-    pub(super) fn hold_ended(&self, bid: &Bid, hold: &Hold) {
+    pub(super) fn hold_ended(&self, cell: &TokenCell, hold: &Hold) {
         let held = hold.held.as_secs_f64();
         self.metrics.hold_seconds.record(held);
-        self.metrics.hold_share_of_ttl.record(held / bid.spec.ttl().as_secs_f64());
+        self.metrics.hold_share_of_ttl.record(held / cell.spec.ttl().as_secs_f64());
     }
 
-    pub(super) fn released(&self, bid: &Bid, hold: &Hold) {
+    pub(super) fn released(&self, cell: &TokenCell, hold: &Hold) {
         self.metrics.released.increment(1);
         if self.has_listeners(Level::DEBUG) {
-            self.tell_of_hold(of_bid(EventKind::Released, bid), hold);
+            self.tell_of_hold(of_cell(EventKind::Released, cell), hold);
         }
     }
 
     /// A release found that the lease had ended, which had not been noticed before: by its deadline, or by the store.
-    pub(super) fn expired_before_release(&self, bid: &Bid, hold: &Hold, by_store: bool) {
+    pub(super) fn expired_before_release(&self, cell: &TokenCell, hold: &Hold, by_store: bool) {
         self.metrics.expired_before_release.increment(1);
         if self.has_listeners(Level::WARN) {
-            let mut event = of_bid(EventKind::ExpiredBeforeRelease, bid);
+            let mut event = of_cell(EventKind::ExpiredBeforeRelease, cell);
             event.message = Some(match by_store {
                 true => ENDED_BY_STORE.into(),
-                false => too_long(bid, hold.held),
+                false => too_long(cell, hold.held),
             });
             self.tell_of_hold(event, hold);
         }
@@ -258,7 +234,7 @@ impl Events {
     fn tell_of_hold(&self, mut event: Event, hold: &Hold) {
         event.fence = Some(hold.fence);
         event.hold_us = Some(micros(hold.held));
-        self.tell_found(&Found::new(event, hold.origin.as_deref()));
+        self.tell_of(event, hold.origin.as_ref());
     }
 
     pub(crate) fn broken(&self, name: &Name, holder: &HeldView, now: bool) {
@@ -318,7 +294,7 @@ impl Events {
 pub(super) struct Hold {
     pub(super) fence: Fence,
     pub(super) held: Duration,
-    pub(super) origin: Option<Box<Origin>>,
+    pub(super) origin: Option<Origin>,
 }
 
 fn quoted(names: &[Name]) -> String {
@@ -327,11 +303,11 @@ fn quoted(names: &[Name]) -> String {
 
 const ENDED_BY_STORE: &str = "the store had ended it: an operator, an eviction or another program";
 
-fn too_long(bid: &Bid, held: Duration) -> String {
+fn too_long(cell: &TokenCell, held: Duration) -> String {
     format!(
         "held for {:.1}s with a TTL of {:.1}s: the TTL was too short, or renewal did not get through",
         held.as_secs_f64(),
-        bid.spec.ttl().as_secs_f64(),
+        cell.spec.ttl().as_secs_f64(),
     )
 }
 
@@ -344,13 +320,13 @@ fn of_guard(kind: EventKind, guard: &Guard) -> Event {
     event
 }
 
-fn of_bid(kind: EventKind, bid: &Bid) -> Event {
+fn of_cell(kind: EventKind, cell: &TokenCell) -> Event {
     let mut event = Event::new(kind, wall_us());
-    event.name = Some(bid.name.clone());
-    event.token_prefix = Some(bid.token.prefix());
-    event.ttl_ms = Some(bid.spec.ttl_ms.into());
+    event.name = Some(cell.name.clone());
+    event.token_prefix = Some(cell.token.prefix());
+    event.ttl_ms = Some(cell.spec.ttl_ms.into());
     // None while nobody here holds it.
-    event.fence = Some(bid.fence()).filter(|fence| *fence != Fence::ZERO);
+    event.fence = Some(cell.fence()).filter(|fence| *fence != Fence::ZERO);
     event
 }
 

@@ -1,386 +1,313 @@
-//! Batching: while one batch is in flight the next one gathers.
+//! Batching: a queue and a count, with one rule.
 //!
-//! No timers, no added latency at low load. An idle lane is driven by the caller itself, without a task hop; what
-//! gathered meanwhile is sent by a task that lives as long as there is something to send ([`super::drive`]).
+//! **A batch is sent when what has gathered is at least half of what is under way.** A lone operation on an idle lane goes
+//! at once; every next batch in flight is larger than the one before it, and so the number of batches in flight grows with
+//! the logarithm of the number of callers. A store that gains nothing from several gets one at a time.
 //!
-//! Others may wait for a batch that a caller drives: for its seat, or for the lease it asks for. A caller that goes away
-//! leaves it to a task at once. One that stays, but is not polled, cannot: so what it drives stands here while it is not
-//! being polled, where the keeper finds it and gives it to a task.
+//! Releases and renewals that have stood for 50 ms go whatever else is under way: without that, a batch that hangs loses
+//! the leases whose renewals stand behind it.
 //!
-//! Batches would grow into one: what two answers that come together have woken gathers together. With one on its way there
-//! and back, the client and the store take turns, each asleep while the other works. So a batch has no more than a share of
-//! what is under way, and the rest follows at once, while there are lanes.
-//!
-//! Whoever steps aside, so that operations gather, is polled again once the others that are ready on its thread have been. So
-//! what those add goes along, and none of them steps aside too: each would be polled once more for nothing. Another thread's
-//! tasks do not count on it: its own may be busy for long.
+//! Nothing recurses: while a batch is being submitted, what its answers want sent stays in the queue, and is looked at when
+//! the store returns.
 
 use std::{
     collections::VecDeque,
     fmt,
-    sync::Arc,
-    task::Waker,
-    thread::{self, ThreadId},
+    sync::{Arc, Weak},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{bid::Bid, flight::Flight, outbox::Outbox};
+use super::{Engine, acquisition::Send, cell::TokenCell};
 use crate::{
+    Name, Token,
     clock::Moment,
-    store::{Answer, Ask, Operation, Release, Renew},
+    store::{Answer, Ask, Completion, Operation, Release, Renew},
 };
 
-/// However few are under way, a batch may have so many operations.
-const SHARE_MIN: usize = 8;
+/// Releases and renewals stand for at most this long.
+const STANDS_MAX: Duration = Duration::from_millis(50);
 
-/// Who gets an answer.
-pub(crate) enum Target {
-    /// A bid's own ask.
-    Ask(Arc<Bid>),
-    /// A bid's own renewal.
-    Renew(Arc<Bid>),
-    /// A renewal that reserves fences for local waiters.
-    Reserve(Arc<Bid>),
-    /// A renewal somebody waits for.
-    RenewAndTell(Arc<Bid>, oneshot::Sender<(Moment, Answer)>),
-    /// Somebody waits for the bare answer. If nobody does any more, what this ask was granted is given back.
-    Tell(oneshot::Sender<(Moment, Answer)>, Option<Box<Ask>>),
-    /// A release nobody waits for.
-    Forget(Box<Release>),
+/// How many operations an empty queue keeps room for.
+const ROOM_MAX: usize = 1024;
+
+/// Where the bare answer to an operation goes.
+pub(crate) type Teller = oneshot::Sender<(Moment, Answer)>;
+
+/// An operation to be sent, and where its answer goes. Small: a hundred thousand renewals may be due at one moment.
+pub(crate) enum Work {
+    /// To the token's acquisition.
+    Token(Arc<TokenCell>, Send),
+    /// A renewal at its holder's wish, for a time of its own: to the acquisition and to the holder.
+    Extend(Box<(Arc<TokenCell>, Duration, Teller)>),
+    /// A renewal of a lease that another process had until now: to whoever attaches.
+    Attach(Box<(Renew, Teller)>),
+    /// A release of a token that is not known any more. Nothing follows from its answer.
+    ReleaseUnknown(Box<(Name, Token)>),
 }
 
-/// An operation and who gets its answer.
-pub(crate) struct Job {
-    pub(crate) operation: Operation,
-    pub(crate) target: Target,
-}
-
-impl Job {
-    /// A renewal of a lease, by itself.
-    pub(super) fn renewal(bid: Arc<Bid>) -> Self {
-        Self { operation: renew(&bid, 0), target: Target::Renew(bid) }
+impl Work {
+    fn operation(&self) -> Operation {
+        match self {
+            Self::Token(cell, send) => operation(cell, *send),
+            Self::Extend(extend) => renew(&extend.0, extend.1),
+            Self::Attach(attach) => Operation::Renew(attach.0.clone()),
+            Self::ReleaseUnknown(unknown) => {
+                let (name, token) = (**unknown).clone();
+                Operation::Release(Release { name, token, keep: Duration::ZERO })
+            }
+        }
     }
 
-    /// A renewal that reserves fences.
-    pub(super) fn reserve(bid: Arc<Bid>, block: u32) -> Self {
-        Self { operation: renew(&bid, block), target: Target::Reserve(bid) }
+    fn name(&self) -> &Name {
+        match self {
+            Self::Token(cell, _) => &cell.name,
+            Self::Extend(extend) => &extend.0.name,
+            Self::Attach(attach) => &attach.0.name,
+            Self::ReleaseUnknown(unknown) => &unknown.0,
+        }
+    }
+
+    fn is_ask(&self) -> bool {
+        matches!(self, Self::Token(_, Send::Ask { .. }))
+    }
+
+    fn is_ask_of(&self, of: &Arc<TokenCell>) -> bool {
+        matches!(self, Self::Token(cell, Send::Ask { .. }) if Arc::ptr_eq(cell, of))
     }
 }
 
-fn renew(bid: &Bid, block: u32) -> Operation {
-    let (name, token) = (bid.name.clone(), bid.token.clone());
-    Operation::Renew(Renew { name, token, ttl: bid.spec.ttl(), block })
+/// An operation of a token, as the store gets it.
+pub(super) fn operation(cell: &TokenCell, send: Send) -> Operation {
+    let (name, token, spec) = (cell.name.clone(), cell.token.clone(), &cell.spec);
+    match send {
+        Send::Ask { block } => Operation::Ask(Ask {
+            name,
+            token,
+            mode: spec.mode(),
+            ttl: spec.ttl(),
+            if_busy: spec.if_busy,
+            block,
+            value: spec.value().cloned(),
+        }),
+        Send::Renew => renew(cell, spec.ttl()),
+        Send::Release { rest } => Operation::Release(Release { name, token, keep: rest }),
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// Asks and releases.
-    Asks,
-    /// Renewals: never behind acquisitions.
-    Renewals,
+fn renew(cell: &TokenCell, ttl: Duration) -> Operation {
+    Operation::Renew(Renew { name: cell.name.clone(), token: cell.token.clone(), ttl })
 }
 
-/// The seat of a caller that drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seat(u64);
+pub(super) struct Lane {
+    state: Mutex<State>,
+    batch_max: usize,
+    one_at_a_time: bool,
+}
 
 #[derive(Default)]
-struct Gathered {
-    outbox: Outbox,
-    /// Operations that were sent and not answered yet.
-    in_flight: usize,
-    /// Batches in flight or about to be.
-    driving: usize,
-    /// Those of them that callers drive.
-    callers: Vec<Caller>,
-    next_seat: u64,
-}
-
-/// A caller that drives.
-struct Caller {
-    seat: Seat,
-    stands: Stands,
-    /// Where it came from, while it has yet to gather.
-    gathers_on: Option<ThreadId>,
-}
-
-/// What a caller drives, while it is not being polled.
-enum Stands {
-    /// The caller is being polled, and has it.
-    WithCaller,
-    /// It has yet to gather, or is in flight. Whether the keeper has seen it stand here, and whom to tell that a task has it.
-    Here { flight: Option<Flight>, was_seen: bool, caller: Waker },
-}
-
-impl Gathered {
-    fn seat_caller(&mut self, gathers_on: Option<ThreadId>) -> Seat {
-        let seat = Seat(self.next_seat);
-        self.next_seat += 1;
-        self.driving += 1;
-        self.callers.push(Caller { seat, stands: Stands::WithCaller, gathers_on });
-        seat
-    }
-
-    fn at(&self, seat: Seat) -> Option<usize> {
-        self.callers.iter().position(|caller| caller.seat == seat)
-    }
-
-    /// The next batch. If there is more to send, and a seat for whoever does, it is a task's.
-    fn take(&mut self, lane: &Lane) -> Option<Batch> {
-        if self.outbox.is_empty() {
-            return None;
-        }
-        let under_way = self.outbox.len() + self.in_flight;
-        let most = under_way.div_ceil(lane.shares).max(SHARE_MIN).min(lane.batch_max);
-        let jobs = self.outbox.take(most);
-        self.in_flight += jobs.len();
-        let is_more = !self.outbox.is_empty() && self.driving < lane.lanes;
-        self.driving += usize::from(is_more);
-        Some(Batch { jobs, is_more })
-    }
-}
-
-/// What is sent at once.
-pub(super) struct Batch {
-    pub(super) jobs: Vec<Job>,
-    /// Whether a task is to send more; it has a seat.
-    pub(super) is_more: bool,
-}
-
-pub(crate) struct Lane {
-    gathered: Mutex<Gathered>,
-    lanes: usize,
-    batch_max: usize,
-    shares: usize,
+struct State {
+    queue: VecDeque<(Moment, Work)>,
+    /// Operations that were sent and not answered.
+    under_way: usize,
+    /// A batch is being submitted, or a round of renewals gathers: what comes meanwhile is looked at afterwards.
+    is_sending: bool,
+    /// The client has gone: nothing is sent any more.
+    is_closed: bool,
 }
 
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gathered = self.gathered.lock();
+        let state = self.state.lock();
         f.debug_struct("Lane")
-            .field("to_send", &gathered.outbox.len())
-            .field("in_flight", &gathered.driving)
+            .field("to_send", &state.queue.len())
+            .field("under_way", &state.under_way)
             .finish_non_exhaustive()
     }
 }
 
 impl Lane {
-    pub(crate) fn new(lanes: usize, batch_max: usize, shares: usize) -> Self {
-        Self {
-            gathered: Mutex::default(),
-            lanes: lanes.max(1),
-            batch_max: batch_max.max(1),
-            shares: shares.max(1),
-        }
+    pub(super) fn new(batch_max: usize, one_at_a_time: bool) -> Self {
+        Self { state: Mutex::default(), batch_max: batch_max.max(1), one_at_a_time }
     }
 
-    /// What takes nothing, was not sent yet, and has somebody waiting for its answer: releases.
-    pub(super) fn take_told_releases(&self) -> VecDeque<Job> {
-        self.gathered.lock().outbox.take_told_releases()
-    }
-
-    /// So many operations were answered; the room they took when they were sent is of use again.
-    pub(super) fn landed(&self, count: usize, room: Vec<Job>) {
-        let mut gathered = self.gathered.lock();
-        gathered.in_flight -= count;
-        let smaller = gathered.outbox.reuse(room);
-        drop(gathered);
-        drop(smaller);
+    /// Takes an ask back that has not been sent.
+    pub(super) fn withdraw(&self, cell: &Arc<TokenCell>) -> bool {
+        let mut state = self.state.lock();
+        let found = state.queue.iter().rposition(|(_, work)| work.is_ask_of(cell));
+        found.and_then(|at| state.queue.remove(at)).is_some()
     }
 
     /// Whether everything that was to be sent has been answered.
     pub(super) fn is_idle(&self) -> bool {
-        let gathered = self.gathered.lock();
-        gathered.outbox.is_empty() && gathered.driving == 0
+        let state = self.state.lock();
+        state.queue.is_empty() && state.under_way == 0
     }
 
-    /// Adds operations; the caller takes a seat if one is free, and nobody of its thread has yet to gather.
-    pub(super) fn push(&self, jobs: impl IntoIterator<Item = Job>) -> Option<Seat> {
-        let mut gathered = self.gathered.lock();
-        gathered.outbox.push(jobs);
-        if gathered.driving >= self.lanes || gathered.outbox.is_empty() {
-            return None;
-        }
-        let here = Some(thread::current().id());
-        if gathered.callers.iter().any(|caller| caller.gathers_on == here) {
-            return None;
-        }
-        Some(gathered.seat_caller(here))
-    }
-
-    /// Adds renewals of leases; `true` if a task is to send them, for which there is a seat.
-    pub(super) fn push_due(&self, bids: Vec<Arc<Bid>>) -> bool {
-        let mut gathered = self.gathered.lock();
-        gathered.outbox.push_due(bids);
-        let is_seated = gathered.driving < self.lanes && !gathered.outbox.is_empty();
-        gathered.driving += usize::from(is_seated);
-        is_seated
-    }
-
-    /// A seat of a lane with nothing to send, for one operation that is sent at once.
-    pub(super) fn claim_idle_seat(&self) -> Option<Seat> {
-        let mut gathered = self.gathered.lock();
-        if gathered.driving >= self.lanes || !gathered.outbox.is_empty() {
-            return None;
-        }
-        Some(gathered.seat_caller(None))
-    }
-
-    /// The next batch for a task; its seat is given up if there is none.
-    pub(super) fn next_batch(&self) -> Option<Batch> {
-        let mut gathered = self.gathered.lock();
-        let batch = gathered.take(self);
-        gathered.driving -= usize::from(batch.is_none());
-        batch
-    }
-
-    /// The next batch for a caller that has picked up its seat; that is given up if there is none.
-    pub(super) fn batch_for(&self, seat: Seat) -> Option<Batch> {
-        let mut gathered = self.gathered.lock();
-        let batch = gathered.take(self);
-        match gathered.at(seat) {
-            Some(at) if batch.is_some() => gathered.callers[at].gathers_on = None,
-            Some(at) => {
-                gathered.callers.swap_remove(at);
-                gathered.driving -= 1;
-            }
-            None => {}
-        }
-        batch
-    }
-
-    /// A caller that is not being polled any more leaves here what it drives.
-    pub(super) fn put_down(&self, seat: Seat, flight: Option<Flight>, caller: Waker) {
-        let mut gathered = self.gathered.lock();
-        if let Some(at) = gathered.at(seat) {
-            gathered.callers[at].stands = Stands::Here { flight, was_seen: false, caller };
-        }
-    }
-
-    /// A caller that is polled again takes up what it drives; `None` if a task has that now.
-    pub(super) fn pick_up(&self, seat: Seat) -> Option<Option<Flight>> {
-        let mut gathered = self.gathered.lock();
-        let at = gathered.at(seat)?;
-        match std::mem::replace(&mut gathered.callers[at].stands, Stands::WithCaller) {
-            Stands::Here { flight, .. } => Some(flight),
-            Stands::WithCaller => Some(None),
-        }
-    }
-
-    /// A caller's place goes to a task, with what stands there; `None` if a task has it already.
-    pub(super) fn hand_over(&self, seat: Seat) -> Option<Option<Flight>> {
-        let mut gathered = self.gathered.lock();
-        let at = gathered.at(seat)?;
-        match gathered.callers.swap_remove(at).stands {
-            Stands::Here { flight, .. } => Some(flight),
-            Stands::WithCaller => Some(None),
-        }
-    }
-
-    /// Gives up a caller's seat unless there is more to send, for a task then.
-    pub(super) fn leave_seat(&self, seat: Seat) -> bool {
-        let mut gathered = self.gathered.lock();
-        let Some(at) = gathered.at(seat) else { return false };
-        gathered.callers.swap_remove(at);
-        if gathered.outbox.is_empty() {
-            gathered.driving -= 1;
-        }
-        !gathered.outbox.is_empty()
-    }
-
-    /// Gives up a task's seat unless there is more to send.
-    pub(super) fn leave_task_seat(&self) -> bool {
-        let mut gathered = self.gathered.lock();
-        if gathered.outbox.is_empty() {
-            gathered.driving -= 1;
-        }
-        !gathered.outbox.is_empty()
-    }
-
-    /// What callers have left standing since this was last asked, for tasks; and whether something else stands here. Each
-    /// caller is to be woken: it waits for what it drives, and does so no longer.
-    pub(super) fn left_standing(&self) -> (Vec<(Option<Flight>, Waker)>, bool) {
-        let mut gathered = self.gathered.lock();
-        let (mut left, mut is_more) = (Vec::new(), false);
-        gathered.callers.retain_mut(|caller| match &mut caller.stands {
-            Stands::Here { flight, was_seen: true, caller } => {
-                left.push((flight.take(), caller.clone()));
-                false
-            }
-            Stands::Here { was_seen, .. } => {
-                *was_seen = true;
-                is_more = true;
-                true
-            }
-            // Whoever puts it down has it looked at again.
-            Stands::WithCaller => true,
-        });
-        (left, is_more)
+    /// Sends nothing any more. What stands in the queue is given up.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let given_up = std::mem::take(&mut state.queue);
+        drop(state);
+        drop(given_up);
     }
 }
 
-#[cfg(test)]
-pub(super) mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::{Name, Token};
-
-    /// A release of a name, and who gets its answer.
-    pub(in super::super) fn release(name: &str, target: impl FnOnce(&Release) -> Target) -> Job {
-        let (name, token) = (Name::new(name).expect("a name"), Token::new(7, Arc::from("h:1")));
-        let release = Release { name, token, keep: Duration::ZERO };
-        let target = target(&release);
-        Job { operation: Operation::Release(release), target }
+impl State {
+    /// The next batch, if one is due.
+    fn take(&mut self, lane: &Lane, now: Moment) -> Option<Vec<Work>> {
+        let is_due = if lane.one_at_a_time {
+            self.under_way == 0
+        } else {
+            self.queue.len() * 2 >= self.under_way
+        };
+        let batch: Vec<_> = if is_due {
+            let len = self.queue.len().min(lane.batch_max);
+            self.queue.drain(..len).map(|(_, work)| work).collect()
+        } else {
+            self.take_overdue(lane, now)
+        };
+        if batch.is_empty() {
+            return None;
+        }
+        self.under_way += batch.len();
+        if self.queue.is_empty() && self.queue.capacity() > ROOM_MAX {
+            self.queue = VecDeque::new();
+        }
+        Some(batch)
     }
 
-    pub(in super::super) fn forget(release: &Release) -> Target {
-        Target::Forget(Box::new(release.clone()))
+    /// Releases and renewals that have stood for too long.
+    fn take_overdue(&mut self, lane: &Lane, now: Moment) -> Vec<Work> {
+        // In the order of their coming, so the first tells whether there are any.
+        if self.queue.front().is_none_or(|(since, _)| now.since(*since) < STANDS_MAX) {
+            return Vec::new();
+        }
+        let (mut overdue, mut rest) = (Vec::new(), VecDeque::with_capacity(self.queue.len()));
+        for (since, work) in self.queue.drain(..) {
+            let goes =
+                !work.is_ask() && now.since(since) >= STANDS_MAX && overdue.len() < lane.batch_max;
+            if goes {
+                overdue.push(work);
+            } else {
+                rest.push_back((since, work));
+            }
+        }
+        self.queue = rest;
+        overdue
     }
 
-    fn jobs(count: usize) -> impl Iterator<Item = Job> {
-        std::iter::repeat_with(|| release("name", forget)).take(count)
+    /// When what stands here is overdue.
+    fn overdue_at(&self) -> Option<Moment> {
+        let mut urgent = self.queue.iter().filter(|(_, work)| !work.is_ask());
+        urgent.next().map(|(since, _)| *since + STANDS_MAX)
+    }
+}
+
+/// The right to send: one at a time has it. Given up whatever becomes of it.
+pub(super) struct Sending<'a> {
+    engine: &'a Arc<Engine>,
+    is_given_up: bool,
+}
+
+impl Sending<'_> {
+    /// The next batch that is due; the right is given up if there is none.
+    fn next(&mut self) -> Option<Vec<Work>> {
+        let lane = &self.engine.lane;
+        let now = self.engine.clock.now();
+        let mut state = lane.state.lock();
+        let batch = if state.is_closed { None } else { state.take(lane, now) };
+        if batch.is_none() {
+            self.is_given_up = true;
+            state.is_sending = false;
+            let overdue_at = state.overdue_at();
+            drop(state);
+            if let Some(at) = overdue_at {
+                self.engine.timer.look_at_lane_at(at.max(now));
+            }
+        }
+        batch
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if !self.is_given_up {
+            self.engine.lane.state.lock().is_sending = false;
+        }
+    }
+}
+
+/// A batch under way; no longer so once this is dropped.
+struct UnderWay {
+    engine: Weak<Engine>,
+    count: usize,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.lane.state.lock().under_way -= self.count;
+            engine.send_due();
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn send(self: &Arc<Self>, work: Work) {
+        let now = self.clock.now();
+        let mut state = self.lane.state.lock();
+        if state.is_closed {
+            return;
+        }
+        state.queue.push_back((now, work));
+        let is_sending = state.is_sending;
+        drop(state);
+        if !is_sending {
+            self.send_due();
+        }
     }
 
-    #[test]
-    fn a_batch_has_a_share_of_what_is_under_way() {
-        let lane = Lane::new(3, 256, 4);
-        let seat = lane.push(jobs(64)).expect("a seat");
-        let first = lane.batch_for(seat).expect("a batch");
-        assert_eq!((first.jobs.len(), first.is_more), (16, true));
-        let second = lane.next_batch().expect("a batch");
-        assert_eq!((second.jobs.len(), second.is_more), (16, true));
-        // As large, and there is no lane left for what is behind it.
-        let third = lane.next_batch().expect("a batch");
-        assert_eq!((third.jobs.len(), third.is_more), (16, false));
-        lane.landed(48, Vec::new());
-        let rest = lane.next_batch().expect("a batch");
-        assert_eq!((rest.jobs.len(), rest.is_more), (SHARE_MIN, false));
-        let rest = lane.next_batch().expect("a batch");
-        assert_eq!((rest.jobs.len(), rest.is_more), (SHARE_MIN, false));
-        assert!(lane.next_batch().is_none());
+    /// The right to send; `None` if another thread has it, which will look again.
+    pub(super) fn begin_sending(self: &Arc<Self>) -> Option<Sending<'_>> {
+        let is_sending = std::mem::replace(&mut self.lane.state.lock().is_sending, true);
+        (!is_sending).then(|| Sending { engine: self, is_given_up: false })
     }
 
-    #[test]
-    fn who_comes_while_another_of_its_thread_gathers_goes_along() {
-        let lane = Lane::new(3, 256, 1);
-        let seat = lane.push(jobs(1)).expect("a seat");
-        assert_eq!(lane.push(jobs(2)), None, "the first is polled again soon");
-        let elsewhere = thread::scope(|scope| scope.spawn(|| lane.push(jobs(1))).join());
-        let elsewhere = elsewhere.expect("no panic").expect("a seat of its own");
-        assert_eq!(lane.batch_for(seat).expect("a batch").jobs.len(), 4);
-        assert!(lane.batch_for(elsewhere).is_none(), "all of it is under way");
-        assert!(lane.push(jobs(1)).is_some(), "nobody gathers any more");
+    /// Sends what is due.
+    pub(super) fn send_due(self: &Arc<Self>) {
+        if let Some(sending) = self.begin_sending() {
+            self.send_all_due(sending);
+        }
     }
 
-    #[test]
-    fn with_one_share_all_that_gathered_goes_out() {
-        let lane = Lane::new(2, 100, 1);
-        let seat = lane.push(jobs(130)).expect("a seat");
-        let first = lane.batch_for(seat).expect("a batch");
-        assert_eq!((first.jobs.len(), first.is_more), (100, true));
-        assert_eq!(lane.next_batch().expect("a batch").jobs.len(), 30);
+    pub(super) fn send_all_due(self: &Arc<Self>, mut sending: Sending<'_>) {
+        while let Some(batch) = sending.next() {
+            self.submit(batch);
+        }
+    }
+
+    fn submit(self: &Arc<Self>, mut batch: Vec<Work>) {
+        // By name: two batches that take rows in one order never deadlock in a database. Releases of a name come before
+        // asks: what a token gives back, the next one may get.
+        batch.sort_by(|a, b| (a.name(), a.is_ask()).cmp(&(b.name(), b.is_ask())));
+        let operations = batch.iter().map(Work::operation).collect();
+        let engine = Arc::downgrade(self);
+        let under_way = UnderWay { engine: engine.clone(), count: batch.len() };
+        let mut batch: Vec<_> = batch.into_iter().map(Some).collect();
+        // Before the store sees it: deadlines count from here.
+        let sent = self.clock.now();
+        let reply = Completion::new(batch.len(), move |at, answer| {
+            let _under_way = &under_way;
+            if let (Some(engine), Some(work)) = (engine.upgrade(), batch[at].take()) {
+                engine.answered(work, sent, answer);
+            }
+        });
+        // The store's tasks and timers are those of the engine's runtime, wherever this is called.
+        let _here = self.runtime.enter();
+        self.store.submit(operations, reply);
     }
 }

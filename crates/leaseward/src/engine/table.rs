@@ -1,131 +1,199 @@
-//! The names this process holds or waits for, and the bids on each.
+//! The tokens of a client, in shards: one lock for all decisions about a name.
+//!
+//! What is decided under a shard's lock is carried out once it is free, in the order in which it was decided: effects are
+//! put into the shard's outbox, and one thread at a time carries them out. Without that order a nearer loss could be told
+//! late, or an ask leave after its own release.
 
-use std::{hash::BuildHasher, sync::Arc};
+use std::{collections::VecDeque, hash::BuildHasher, sync::Arc};
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashTable, hash_table::Entry};
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
 
-use super::bid::Bid;
-use crate::{Name, Token};
+use super::{
+    Engine,
+    acquisition::{Event, Setting},
+    caller::Waiter,
+    cell::TokenCell,
+    lane::Work,
+    names::{Around, Effect, Entry, Names, Visit},
+};
+use crate::{Name, Token, clock::Moment};
 
 /// Enough that two cores seldom meet in one.
 const SHARDS: usize = 16;
 
-/// Bids by name, in shards. Every change of a bid's state happens under the lock of its name's shard.
-pub(crate) struct Table {
-    shards: [Mutex<Names>; SHARDS],
+pub(super) struct Table {
+    shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
 }
 
-/// The name itself is in the bids, so that a name takes two words here.
-type Names = HashTable<Bids>;
-
-/// The bids on one name, in the order they came.
-enum Bids {
-    One(Arc<Bid>),
-    /// Never empty.
-    Many(Box<SmallVec<[Arc<Bid>; 4]>>),
-}
-
-impl Bids {
-    fn as_slice(&self) -> &[Arc<Bid>] {
-        match self {
-            Self::One(bid) => std::slice::from_ref(bid),
-            Self::Many(bids) => bids,
-        }
-    }
-
-    fn name(&self) -> &Name {
-        &self.as_slice()[0].name
-    }
-
-    fn push(&mut self, bid: Arc<Bid>) {
-        match self {
-            Self::Many(bids) => bids.push(bid),
-            Self::One(first) => {
-                *self = Self::Many(Box::new(SmallVec::from_iter([first.clone(), bid])));
-            }
-        }
-    }
-}
-
-/// A name's shard under its lock.
-pub(crate) struct Shard<'a> {
-    names: MutexGuard<'a, Names>,
-    /// Of the name it was locked for: all that is done under one lock is about one name.
-    hash: u64,
-    hasher: &'a RandomState,
+#[derive(Default)]
+pub(super) struct Shard {
+    pub(super) names: Names<Waiter>,
+    outbox: VecDeque<Effect<Waiter>>,
+    /// A thread carries out what is in the outbox.
+    is_carried_out: bool,
 }
 
 impl Table {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::default() }
     }
 
-    pub(crate) fn lock(&self, name: &Name) -> Shard<'_> {
-        let hash = self.hasher.hash_one(name.as_str());
+    pub(super) fn hash(&self, name: &Name) -> u64 {
+        self.hasher.hash_one(name.as_str())
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
         // The shards' own tables look at the lowest and the highest bits.
         let at = usize::try_from((hash >> 32) % SHARDS as u64).expect("BUG: below the number");
-        Shard { names: self.shards[at].lock(), hash, hasher: &self.hasher }
+        &self.shards[at]
     }
 
-    /// All bids there are, for shutdown and session loss.
-    pub(crate) fn all(&self) -> Vec<Arc<Bid>> {
-        self.select(|_| true)
+    /// The shard of a name, to look at.
+    pub(super) fn lock(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.shard(hash).lock()
     }
 
-    /// The bids that are wanted, by name: the order does not depend on how names hash.
-    pub(crate) fn select(&self, mut wanted: impl FnMut(&Bid) -> bool) -> Vec<Arc<Bid>> {
-        let mut bids = Vec::new();
+    /// The tokens that are wanted, by name: the order does not depend on how names hash.
+    pub(super) fn select(
+        &self,
+        mut wanted: impl FnMut(&Entry<Waiter>) -> bool,
+    ) -> Vec<Arc<TokenCell>> {
+        let mut cells = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            bids.extend(shard.iter().flat_map(Bids::as_slice).filter(|bid| wanted(bid)).cloned());
+            let wanted = shard.names.iter().filter(|entry| wanted(entry));
+            cells.extend(wanted.map(|entry| entry.cell.clone()));
         }
-        bids.sort_by(|a, b| a.name.cmp(&b.name));
-        bids
+        cells.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+        cells
     }
 
-    /// All bids on one name.
-    pub(crate) fn on(&self, name: &Name) -> Vec<Arc<Bid>> {
-        self.lock(name).bids(name).to_vec()
+    pub(super) fn any(&self, mut wanted: impl FnMut(&Entry<Waiter>) -> bool) -> bool {
+        self.shards.iter().any(|shard| shard.lock().names.iter().any(&mut wanted))
     }
 }
 
-impl Shard<'_> {
-    pub(crate) fn bids(&self, name: &Name) -> &[Arc<Bid>] {
-        self.names.find(self.hash, |bids| bids.name() == name).map_or(&[], Bids::as_slice)
+/// The engine as decisions see it.
+struct Surroundings<'a> {
+    engine: &'a Engine,
+    now: Moment,
+    owes: isize,
+}
+
+impl Around for Surroundings<'_> {
+    fn now(&self) -> Moment {
+        self.now
     }
 
-    pub(crate) fn find(&self, name: &Name, token: &Token) -> Option<&Arc<Bid>> {
-        self.bids(name).iter().find(|bid| bid.token == *token)
+    fn random(&mut self) -> f64 {
+        self.engine.random()
     }
 
-    pub(crate) fn insert(&mut self, bid: Arc<Bid>) {
-        let hash_of = |bids: &Bids| self.hasher.hash_one(bids.name().as_str());
-        match self.names.entry(self.hash, |bids| *bids.name() == bid.name, hash_of) {
-            Entry::Occupied(mut bids) => bids.get_mut().push(bid),
-            Entry::Vacant(free) => {
-                free.insert(Bids::One(bid));
-            }
+    fn new_token(&mut self) -> Token {
+        self.engine.new_token()
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.engine.new_id()
+    }
+
+    fn setting(&self) -> Setting {
+        self.engine.setting
+    }
+
+    fn is_closing(&self) -> bool {
+        self.engine.check_open().is_err()
+    }
+
+    fn owes(&mut self, tokens: isize) {
+        self.owes += tokens;
+    }
+
+    fn wake_at(&mut self, cell: &Arc<TokenCell>, at: Moment) {
+        self.engine.timer.wake_at(cell, at);
+    }
+}
+
+/// The right to carry out what is in an outbox. Given up whatever becomes of it.
+struct CarryingOut<'a>(&'a Mutex<Shard>);
+
+impl Drop for CarryingOut<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_carried_out = false;
+    }
+}
+
+impl Engine {
+    /// Visits the shard of a name, and does what follows once its lock is free.
+    pub(super) fn visit<T>(
+        self: &Arc<Self>,
+        hash: u64,
+        act: impl FnOnce(&mut Visit<'_, Waiter>) -> T,
+    ) -> T {
+        let shard = self.table.shard(hash);
+        let mut around = Surroundings { engine: self, now: self.clock.now(), owes: 0 };
+        let mut locked = shard.lock();
+        let mut visit = Visit::new(&mut locked.names, &mut around);
+        let result = act(&mut visit);
+        let (effects, tells) = (visit.effects, visit.tells);
+        locked.outbox.extend(effects);
+        drop(locked);
+        if around.owes != 0 {
+            self.timer.owes(around.owes, self);
+        }
+        for tell in tells {
+            self.tell(tell);
+        }
+        self.carry_out(shard);
+        result
+    }
+
+    /// Something happened to a token.
+    pub(super) fn on(self: &Arc<Self>, cell: &Arc<TokenCell>, event: Event<Waiter>) {
+        self.visit(cell.hash, |visit| visit.on(cell, event));
+    }
+
+    /// Carries out what was decided in a shard, unless another thread is at it, which will look again.
+    fn carry_out(self: &Arc<Self>, shard: &Mutex<Shard>) {
+        let mut locked = shard.lock();
+        if locked.outbox.is_empty() || locked.is_carried_out {
+            return;
+        }
+        locked.is_carried_out = true;
+        drop(locked);
+        let right = CarryingOut(shard);
+        // What follows from one event goes out together: a release, and the ask of the callers that are left.
+        let gathering = self.begin_sending();
+        loop {
+            let mut locked = shard.lock();
+            let Some(effect) = locked.outbox.pop_front() else {
+                locked.is_carried_out = false;
+                drop(locked);
+                std::mem::forget(right);
+                break;
+            };
+            drop(locked);
+            self.carry_out_one(effect);
+        }
+        if let Some(gathering) = gathering {
+            self.send_all_due(gathering);
         }
     }
 
-    pub(crate) fn remove(&mut self, bid: &Arc<Bid>) {
-        let Ok(mut entry) = self.names.find_entry(self.hash, |bids| *bids.name() == bid.name)
-        else {
-            return;
-        };
-        let is_last = match entry.get_mut() {
-            Bids::One(one) => Arc::ptr_eq(one, bid),
-            Bids::Many(bids) => {
-                bids.retain(|other| !Arc::ptr_eq(other, bid));
-                bids.is_empty()
+    fn carry_out_one(self: &Arc<Self>, effect: Effect<Waiter>) {
+        match effect {
+            Effect::Send(cell, send) => self.send(Work::Token(cell, send)),
+            Effect::ReleaseUnknown(name, token) => {
+                self.send(Work::ReleaseUnknown(Box::new((name, token))));
             }
-        };
-        if is_last {
-            entry.remove();
+            Effect::Withdraw(cell) => {
+                if self.lane.withdraw(&cell) {
+                    self.on(&cell, Event::Withdrawn);
+                }
+            }
+            Effect::Report(cell, report, holder) => self.report(&cell, report, holder.as_deref()),
         }
     }
 }

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::{Engine, bid::Seat};
+use super::{Engine, caller::Waiter, names::Entry};
 use crate::{Error, ErrorKind, Mode, Name, guard::OwnerId};
 
 /// Who waits for what.
@@ -53,16 +53,16 @@ impl Engine {
     pub(super) fn begin_wait(
         self: &Arc<Self>,
         owner: Option<&OwnerId>,
-        name: &Name,
+        (hash, name): (u64, &Name),
         id: u64,
     ) -> Result<Option<InGraph>, Error> {
         let (Some(owner), true) = (owner, self.waits.is_on) else { return Ok(None) };
         let mut waiting = self.waits.waiting.lock();
-        if self.holder_is_held_up(&waiting, owner, name) {
+        if self.holder_is_held_up(&waiting, owner, (hash, name)) {
             let mut path = vec![name.clone()];
             // The lease may have come while we looked: a cycle through a wait that is over is none.
             if self.leads_back(&waiting, owner, name, &mut path, &mut HashSet::default())
-                && self.still_waits(name, id)
+                && self.still_waits(hash, name, id)
             {
                 return Err(deadlock(owner, &path));
             }
@@ -73,13 +73,15 @@ impl Engine {
 
     /// Whether a holder of a name is `owner` itself or waits for another name: else there is nothing to search, which is
     /// nearly always so. A holder still noted as waiting for this very name has just been given it.
-    fn holder_is_held_up(&self, waiting: &Waiting, owner: &OwnerId, name: &Name) -> bool {
-        let shard = self.table.lock(name);
-        shard.bids(name).iter().any(|bid| {
-            let state = bid.state.lock();
-            let Some(holder) = state.owner.as_ref().filter(|_| state.seat == Seat::Taken) else {
-                return false;
-            };
+    fn holder_is_held_up(
+        &self,
+        waiting: &Waiting,
+        owner: &OwnerId,
+        (hash, name): (u64, &Name),
+    ) -> bool {
+        let shard = self.table.lock(hash);
+        shard.names.on(hash, name).iter().any(|entry| {
+            let Some(holder) = owner_of(entry) else { return false };
             holder == owner
                 || waiting
                     .get(holder)
@@ -131,25 +133,22 @@ impl Engine {
         needs_all && !holders.is_empty() && stuck == holders.len()
     }
 
-    fn still_waits(&self, name: &Name, id: u64) -> bool {
-        let shard = self.table.lock(name);
-        let mut bids = shard.bids(name).iter();
-        bids.any(|bid| bid.state.lock().waiters().any(|waiter| waiter.id == id))
+    fn still_waits(&self, hash: u64, name: &Name, id: u64) -> bool {
+        let shard = self.table.lock(hash);
+        shard.names.on(hash, name).iter().any(|entry| entry.has_caller(id))
     }
 
     /// The owners in this process that hold a name; `None` for a holder without one.
     fn owners_of(&self, name: &Name) -> Vec<(Option<OwnerId>, Mode)> {
-        let shard = self.table.lock(name);
-        shard
-            .bids(name)
-            .iter()
-            .filter_map(|bid| {
-                let state = bid.state.lock();
-                (state.claim.is_held() && state.seat == Seat::Taken)
-                    .then(|| (state.owner.clone(), bid.spec.mode()))
-            })
-            .collect()
+        let hash = self.table.hash(name);
+        let shard = self.table.lock(hash);
+        let held = shard.names.on(hash, name).iter().filter(|entry| entry.acquisition.is_held());
+        held.map(|entry| (owner_of(entry).cloned(), entry.cell.spec.mode())).collect()
     }
+}
+
+fn owner_of(entry: &Entry<Waiter>) -> Option<&OwnerId> {
+    entry.holder.as_ref().filter(|_| entry.acquisition.is_held())?.owner.as_ref()
 }
 
 fn deadlock(owner: &OwnerId, path: &[Name]) -> Error {

@@ -1,7 +1,5 @@
 //! What follows from who holds a name: decided once, for every store that decides in this process.
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
 use super::Standing;
@@ -28,33 +26,22 @@ pub trait Held {
     fn slot(&self) -> Option<u32>;
     /// How it stands with its holder.
     fn condition(&self) -> Condition;
-    /// When it ends without renewal.
+    /// When it ends without renewal, and the name is free of it.
     fn expires(&self) -> Moment;
-    /// How long it blocks the name after that, if its holder vanished.
-    fn lock_delay(&self) -> Duration;
 
     /// Whether it has not ended yet.
     fn is_live(&self, now: Moment) -> bool {
         now < self.expires()
     }
 
-    /// When the name is free of it: at the end of the lease, or later if its holder vanished and a delay was asked for.
-    fn blocks_until(&self) -> Moment {
-        match self.condition() {
-            Condition::Kept => self.expires(),
-            Condition::Sound | Condition::Broken => self.expires() + self.lock_delay(),
-        }
-    }
-
-    /// Whether its owner may lengthen it, by a renewal or by asking again (R4); else why not (R5).
+    /// Whether the owner of a live lease may lengthen it, by a renewal or by asking again (R4); else why not (R5).
     ///
     /// # Errors
     /// Why it is no longer its owner's.
-    fn lengthen(&self, now: Moment) -> Result<(), LostReason> {
+    fn lengthen(&self) -> Result<(), LostReason> {
         match self.condition() {
             Condition::Broken => Err(LostReason::Broken),
             Condition::Kept => Err(LostReason::NotOurs),
-            Condition::Sound if !self.is_live(now) => Err(LostReason::Expired),
             Condition::Sound => Ok(()),
         }
     }
@@ -93,13 +80,13 @@ pub fn free_slot<H: Held>(holds: &[H], mode: Mode) -> Option<u32> {
 
 /// Why the name is not free for somebody with so many before them.
 pub fn standing<H: Held>(holds: &[H], ahead: u32, now: Moment) -> Standing {
-    let first = holds.iter().min_by_key(|hold| hold.blocks_until());
+    let first = holds.iter().min_by_key(|hold| hold.expires());
     Standing {
         holder: first.map(|hold| {
             let left = hold.expires().since(now);
             Holder::new(hold.token().who().clone(), hold.mode(), Some(left))
         }),
-        free_in: first.map(|hold| hold.blocks_until().since(now)),
+        free_in: first.map(|hold| hold.expires().since(now)),
         ahead,
     }
 }

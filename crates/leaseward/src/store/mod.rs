@@ -5,6 +5,9 @@
 //! renewal, loss, cohorts, breaker, metrics and shutdown are written once, in the engine.
 
 mod capability;
+mod completion;
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+mod driver;
 mod guarantee;
 pub mod held;
 mod operation;
@@ -19,11 +22,14 @@ mod view;
 ))]
 pub(crate) mod written;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
-pub use capability::{Blocks, Capability, LeaseKind, Modes, Observing, Reach, Waiting};
+pub use capability::{Capability, LeaseKind, Modes, Reach, Waiting};
+pub use completion::{Completion, answer_later};
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "redis", feature = "zookeeper"))]
+pub(crate) use driver::Driver;
 pub use guarantee::{Guarantee, Level};
-pub use operation::{Ask, Batch, IfBusy, Names, Operation, Release, Renew};
+pub use operation::{Ask, Batch, IfBusy, Operation, Release, Renew};
 pub use registry::{OpenContext, Scheme, StoreUrl, open, schemes};
 pub use reply::{Answer, Evidence, Grant, Place, Push, PushSink, Renewal, Reply, Standing};
 pub use site::Site;
@@ -31,14 +37,12 @@ pub use view::{
     Break, Broken, Finding, HeldView, LockView, Observation, Observed, Query, Severity, WaiterView,
 };
 
-use crate::{
-    Error, ErrorKind, Name, Token,
-    clock::{BoxFuture, Moment},
-};
+use crate::{Error, ErrorKind, Name, clock::BoxFuture};
 
 /// Grants, extends and ends leases on names kept in one place.
 ///
-/// One value is one client: the engine that owns it is the only one that submits to it. The name after each promise
+/// One value is one client: the engine that owns it is the only one that submits to it. What a store offers beyond this is
+/// reached through its own type, hence [`Any`]. The name after each promise
 /// is the conformance case that shows it.
 /// - At most one unexpired exclusive lease per name. (`exclusion::one_holder_under_contention`)
 /// - A later grant has a greater fence. (`fencing::grows_with_every_acquisition`)
@@ -48,7 +52,7 @@ use crate::{
 ///   (`idempotence::asking_again_is_granted_again`)
 /// - Nothing is answered from a record of past grants. (`idempotence::an_expired_grant_is_never_revived`)
 /// - Releasing compares the token, never the name alone. (`release::never_frees_another_holders_lease`)
-pub trait Store: fmt::Debug + Send + Sync + 'static {
+pub trait Store: Any + fmt::Debug + Send + Sync {
     /// What this store is and can do, as data.
     fn capability(&self) -> &Capability;
 
@@ -60,31 +64,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Takes the place where pushes go. Called once, before the first batch.
     ///
-    /// The sink may be called from any thread, but never while the store holds a lock that `submit` needs.
+    /// The sink may be called from any thread, also inside of `submit`, but never while the store holds a lock that `submit`
+    /// needs.
     fn start(&self, sink: PushSink);
 
-    /// Carries out a batch; answers stand in the order of the operations, each with its own outcome.
+    /// Carries out a batch. Answers go to `reply`, each when it is known, perhaps before this returns.
     ///
-    /// Never waits for a lease. Operations of one batch on the same name are carried out in their order. The future is
-    /// `'static`, so that a batch outlives the caller who happened to send it.
+    /// Never waits: neither for a lease nor on the caller's thread. Operations of one batch on the same name are carried
+    /// out in their order. No order between answers and pushes is promised. Every completion is dropped within the store's
+    /// time limit, whatever happens: one that is kept for ever holds up the client.
+    fn submit(&self, batch: Batch, reply: Completion);
+
+    /// Submits a batch, and waits for its answers, in the order of its operations: for users of a store that are no engine.
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped call may still be carried out. Ask again with the same tokens, or release them.
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>>;
-
-    /// Carries out one operation here and now, if that needs no waiting; `None` means: submit it.
-    ///
-    /// The same as a batch of one, without the cost of a batch and a future: worth it only for a store that answers in
-    /// less than a microsecond. `now` was read a moment ago on the clock the store was opened with, so that it need not
-    /// be read again. An error means that nothing happened.
-    fn answer_now(&self, operation: &Operation, now: Moment) -> Option<Answer> {
-        let _ = (operation, now);
-        None
-    }
-
-    /// Whether these names can be asked for in one operation. Others are then taken one by one.
-    fn takes_together(&self, names: &[Name]) -> bool {
-        names.len() == 1 || self.capability().several_names
+    fn carry_out(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+        let (reply, answers) = completion::collected(batch.len());
+        self.submit(batch, reply);
+        Box::pin(async { answers.await.expect("BUG: a completion that is dropped answers") })
     }
 
     /// What is held and who waits, as of one moment, sorted by name.
@@ -112,13 +110,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// How far the newest fence runs ahead of the store's clock, if it is known: above zero for long, a rebuilt store
     /// could give out a fence twice.
     fn fence_lead(&self) -> Option<Duration> {
-        None
-    }
-
-    /// The key and the revision at which it was created of a lease that this client holds, where transactions of the
-    /// store can compare them.
-    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
-        let _ = (name, token);
         None
     }
 

@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::{Mode, Name, Token, Value};
-
-/// Names of one ask: sorted, distinct, nearly always one.
-pub type Names = SmallVec<[Name; 1]>;
 
 /// Operations that go to the store together, sorted by name; they may be carried out as one script, one transaction or one by one.
 pub type Batch = Vec<Operation>;
@@ -24,10 +19,10 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The name it is about; the first of several.
+    /// The name it is about.
     pub fn name(&self) -> &Name {
         match self {
-            Self::Ask(ask) => &ask.names[0],
+            Self::Ask(ask) => &ask.name,
             Self::Renew(renew) => &renew.name,
             Self::Release(release) => &release.name,
         }
@@ -43,16 +38,15 @@ pub enum IfBusy {
     Queue,
 }
 
-/// Asks for one name, or for several at once.
+/// Asks for a name.
 ///
 /// - The token owns the live lease: `Granted`, same fence, expiry moved to now + ttl unless it is later (rule R4).
 /// - The name is free and nobody is before us: `Granted` with the next fence.
 /// - Else, as [`IfBusy`] says. A place is kept for [`place_ttl`](super::timing::place_ttl) after the last ask.
-/// - Several names are granted all or none, and only with [`IfBusy::Tell`].
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// What is asked for.
-    pub names: Names,
+    pub name: Name,
     /// Who asks.
     pub token: Token,
     /// How it will be held.
@@ -61,10 +55,9 @@ pub struct Ask {
     pub ttl: Duration,
     /// Whether to queue.
     pub if_busy: IfBusy,
-    /// How many fences to reserve: 1, and more only for waiters inside this process.
+    /// How many fences to reserve: 1 for this token and, where [`blocks`](super::Capability::blocks) are known, 1 for each
+    /// further waiter inside this process. No other operation reserves any.
     pub block: u32,
-    /// How long the name stays blocked after the lease ran out without a release.
-    pub lock_delay: Duration,
     /// What is shown to whoever looks.
     pub value: Option<Value>,
 }
@@ -81,8 +74,6 @@ pub struct Renew {
     pub token: Token,
     /// How long from now.
     pub ttl: Duration,
-    /// Reserve this many further fences, if nobody waits in the store; 0 for none.
-    pub block: u32,
 }
 
 /// Gives back a lease, or leaves the queue: whichever place the token has. May be repeated at any time.

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use smallvec::SmallVec;
-
 use crate::{Block, Error, Fence, Holder, LostReason, Name, Token, clock::Moment};
 
 /// The outcome of one operation.
@@ -34,8 +32,8 @@ pub enum Reply {
 /// A lease given.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The fences reserved, one block a name, in the order of the names.
-    pub blocks: SmallVec<[Block; 1]>,
+    /// The fences reserved.
+    pub block: Block,
     /// Which permit it is, 0 to capacity − 1.
     pub slot: Option<u32>,
     /// How long the store gave, counted from what `evidence` names.
@@ -47,9 +45,9 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The first fence of the (first) name.
+    /// The holder's fence: the first of those reserved.
     pub fn fence(&self) -> Fence {
-        self.blocks.first().map_or(Fence::ZERO, |block| block.first)
+        self.block.first
     }
 }
 
@@ -94,10 +92,8 @@ pub struct Renewal {
     pub ttl: Duration,
     /// From which sent request the deadline counts.
     pub evidence: Evidence,
-    /// How many wait for this name in the store.
+    /// How many wait for this name in the store: a lease that is passed on inside a process goes back when others wait.
     pub waiters: u32,
-    /// Further fences, if asked for and nobody waits.
-    pub block: Option<Block>,
 }
 
 /// What a store tells without being asked.

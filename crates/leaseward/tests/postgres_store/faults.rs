@@ -5,16 +5,13 @@ use std::{cell::Cell, sync::Arc, time::Duration};
 use leaseward::{
     Attempt, ErrorKind, Locks, LostReason,
     clock::{BoxFuture, Clock, Moment, SystemClock},
-    store::{Level, Operation, Reply},
+    store::{Level, Reply},
 };
 use leaseward_testkit::{PATIENCE, Postgres, Proxy, eventually};
 
-use crate::{
-    help::{
-        connect, granted, hearing, one, open, queue_of, queueing, releasing, renewing, server,
-        session, take, taking, until,
-    },
-    names::name,
+use crate::help::{
+    connect, granted, hearing, one, open, queue_of, queueing, releasing, renewing, server, session,
+    take, taking, until,
 };
 
 /// Long enough for a restart, on a busy machine too.
@@ -158,20 +155,14 @@ async fn what_was_given_up_is_not_carried_out_once_its_row_is_free() {
     granted(one(&*store, taking("a", 1)).await);
     assert!(matches!(one(&*store, releasing("a", 1)).await, Ok(Reply::Released)));
     let other = session(&server.url()).await;
-    let mut several = taking("a", 7);
-    if let Operation::Ask(ask) = &mut several {
-        ask.names.push(name("b"));
-    }
-    for given_up in [taking("a", 7), several] {
-        let hold = "BEGIN; SELECT FROM leaseward.leases WHERE name = 'a' FOR NO KEY UPDATE";
-        other.batch_execute(hold).await.expect("the row is free");
-        let unknown = one(&*store, given_up).await;
-        assert_eq!(unknown.expect_err("nobody answers").kind(), ErrorKind::Indeterminate);
-        other.batch_execute("COMMIT").await.expect("ended");
-        nobody_is_at_work(&server);
-        let held = "SELECT count(*) FROM leaseward.leases WHERE token IS NOT NULL";
-        assert_eq!(server.sql(held), "0");
-    }
+    let hold = "BEGIN; SELECT FROM leaseward.leases WHERE name = 'a' FOR NO KEY UPDATE";
+    other.batch_execute(hold).await.expect("the row is free");
+    let unknown = one(&*store, taking("a", 7)).await;
+    assert_eq!(unknown.expect_err("nobody answers").kind(), ErrorKind::Indeterminate);
+    other.batch_execute("COMMIT").await.expect("ended");
+    nobody_is_at_work(&server);
+    let held = "SELECT count(*) FROM leaseward.leases WHERE token IS NOT NULL";
+    assert_eq!(server.sql(held), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,7 +327,7 @@ async fn many_clients_in_each_others_way_fail_nobody() {
                 let batch = batch.chain(names.iter().map(|name| queueing(name, who + 500)));
                 let batch = batch.chain(names.iter().map(|name| releasing(name, who)));
                 let batch = batch.chain(names.iter().map(|name| releasing(name, who + 500)));
-                for answer in store.submit(batch.collect()).await {
+                for answer in store.carry_out(batch.collect()).await {
                     answer.expect("carried out");
                 }
             }

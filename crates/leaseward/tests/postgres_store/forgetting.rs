@@ -18,10 +18,10 @@ async fn a_thousand_names_used_once_leave_nothing_but_the_floor() {
     let mut newest = 0;
     for part in 0..4 {
         let names: Vec<_> = (0..250).map(|at| format!("n{:04}", part * 250 + at)).collect();
-        for answer in store.submit(names.iter().map(|name| taking(name, 1)).collect()).await {
+        for answer in store.carry_out(names.iter().map(|name| taking(name, 1)).collect()).await {
             newest = newest.max(granted(answer).fence().get());
         }
-        for answer in store.submit(names.iter().map(|name| releasing(name, 1)).collect()).await {
+        for answer in store.carry_out(names.iter().map(|name| releasing(name, 1)).collect()).await {
             answer.expect("given back");
         }
     }

@@ -71,7 +71,7 @@ pub(crate) fn queueing(what: &str, who: u128) -> Operation {
 }
 
 pub(crate) fn renewing(what: &str, who: u128) -> Operation {
-    Operation::Renew(Renew { name: name(what), token: token(who), ttl: LONG, block: 0 })
+    Operation::Renew(Renew { name: name(what), token: token(who), ttl: LONG })
 }
 
 pub(crate) fn releasing(what: &str, who: u128) -> Operation {

@@ -63,7 +63,7 @@ async fn a_lease_lasts_where_the_databases_own_commits_need_not() {
     for batch in batches {
         never_lasting(&server, true).await;
         let store = store.clone();
-        let submitted = tokio::spawn(async move { store.submit(batch).await });
+        let submitted = tokio::spawn(async move { store.carry_out(batch).await });
         waiting_to_last(&server).await;
         never_lasting(&server, false).await;
         for answer in submitted.await.expect("no panic") {

@@ -141,7 +141,7 @@ async fn a_lone_release_does_what_one_among_others_does() {
                 one(&*store, releasing(name, 1)).await
             } else {
                 let filler = taking(&format!("{name}-filler"), 1);
-                store.submit(vec![releasing(name, 1), filler]).await.swap_remove(0)
+                store.carry_out(vec![releasing(name, 1), filler]).await.swap_remove(0)
             };
             let told = case.told.map(|who| {
                 let is_own = case.own.contains(&who);

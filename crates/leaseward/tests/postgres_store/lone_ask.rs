@@ -85,7 +85,7 @@ fn gist(answer: &Answer) -> String {
     };
     match answer {
         Ok(Reply::Granted(grant)) => {
-            let (len, evidence) = (grant.blocks[0].len, grant.evidence);
+            let (len, evidence) = (grant.block.len, grant.evidence);
             format!("granted {len} {:?} {:?} {evidence:?} {}", grant.slot, grant.ttl, grant.waiters)
         }
         Ok(Reply::Queued(place)) => format!("queued {}", standing(&place.standing)),
@@ -97,7 +97,7 @@ fn gist(answer: &Answer) -> String {
 /// The newest fence that an answer tells of.
 fn newest(answer: &Answer) -> Option<u64> {
     match answer {
-        Ok(Reply::Granted(grant)) => Some(grant.fence().get() + u64::from(grant.blocks[0].len) - 1),
+        Ok(Reply::Granted(grant)) => Some(grant.fence().get() + u64::from(grant.block.len) - 1),
         Ok(Reply::Queued(place)) => Some(place.last_fence.get()),
         _ => None,
     }
@@ -119,7 +119,7 @@ async fn a_lone_ask_does_what_one_among_others_does() {
                 one(&*store, Operation::Ask(wish)).await
             } else {
                 let filler = taking(&format!("{name}-filler"), 1);
-                store.submit(vec![Operation::Ask(wish), filler]).await.swap_remove(0)
+                store.carry_out(vec![Operation::Ask(wish), filler]).await.swap_remove(0)
             };
             let told = before.told.map(|first| {
                 let (told, waiters) = told(&heard, &name);

@@ -4,7 +4,7 @@ use std::{cell::RefCell, time::Duration};
 
 use leaseward::{
     Mode,
-    store::{Ask, IfBusy, Names, Operation, Release},
+    store::{Ask, IfBusy, Operation, Release},
 };
 use leaseward_testkit::{Postgres, Skew};
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn answers_as_the_memory_store_does() {
                 "TRUNCATE leaseward.leases, leaseward.fences, leaseward.shares, leaseward.places",
             );
         }
-        pair.borrow_mut().check(&sensible(steps, true))
+        pair.borrow_mut().check(&sensible(steps))
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
@@ -45,15 +45,14 @@ fn what_expired_is_nobodys_in_a_batch_too() {
     let skew = Skew::new();
     let server = Postgres::builder().skew(&skew).in_memory().start();
     let mut pair = Pair::new(&server.url(), Some(skew), false);
-    let asks = |text: &str, lock_delay| {
+    let asks = |text: &str| {
         Operation::Ask(Ask {
-            names: Names::from_iter([name(text)]),
+            name: name(text),
             token: token(2),
             mode: Mode::Exclusive,
             ttl: Duration::from_secs(10),
             if_busy: IfBusy::Tell,
             block: 1,
-            lock_delay,
             value: None,
         })
     };
@@ -61,14 +60,12 @@ fn what_expired_is_nobodys_in_a_batch_too() {
         let keep = Duration::ZERO;
         Operation::Release(Release { name: name(text), token: token(2), keep })
     };
-    // That of `b` is not anybody's yet: its holder comes back within the delay.
-    let (none, delay) = (Duration::ZERO, Duration::from_secs(50));
     let steps = [
-        Step::Submit { client: 0, batch: vec![asks("a", none), asks("b", delay)] },
+        Step::Submit { client: 0, batch: vec![asks("a"), asks("b")] },
         Step::Advance(Duration::from_secs(12)),
         // It tells the client of the time that has passed. What it asks before comes late, and is asked again by itself.
         Step::Submit { client: 0, batch: vec![gives_back("ab")] },
-        Step::Submit { client: 0, batch: vec![gives_back("a"), gives_back("b"), asks("ab", none)] },
+        Step::Submit { client: 0, batch: vec![gives_back("a"), gives_back("b"), asks("ab")] },
     ];
     pair.check(&steps).unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -18,7 +18,7 @@ async fn a_transaction_that_holds_a_fence_delays_only_that_names_next_lease() {
     let holding = holding_fence(&server.url(), "a").await;
     // The lease is renewed, in one batch with others.
     let batch = vec![renewing("a", 1), taking("b", 2), taking("c", 3)];
-    let answers = store.submit(batch).await;
+    let answers = store.carry_out(batch).await;
     assert!(matches!(answers[0], Ok(Reply::Renewed(_))), "{answers:?}");
     assert!(matches!(answers[1], Ok(Reply::Granted(_))), "{answers:?}");
     assert!(matches!(answers[2], Ok(Reply::Granted(_))), "{answers:?}");
@@ -30,7 +30,7 @@ async fn a_transaction_that_holds_a_fence_delays_only_that_names_next_lease() {
         taking("d", 4),
         releasing("b", 2),
     ];
-    let answers = store.submit(batch).await;
+    let answers = store.carry_out(batch).await;
     assert!(matches!(answers[0], Ok(Reply::Released)), "{answers:?}");
     let Ok(Reply::Busy(busy)) = &answers[1] else { panic!("{answers:?}") };
     let who = busy.holder.as_ref().expect("somebody is in the way");
@@ -111,11 +111,11 @@ async fn names_are_asked_for_however_many_are_new() {
     let server = server();
     let store = open(&server.url()).await;
     let batch = (0..250).map(|at| taking(&format!("new-{at:03}"), 1 + at)).collect();
-    for answer in store.submit(batch).await {
+    for answer in store.carry_out(batch).await {
         granted(answer);
     }
     let batch = (0..250).map(|at| releasing(&format!("new-{at:03}"), 1 + at)).collect();
-    for answer in store.submit(batch).await {
+    for answer in store.carry_out(batch).await {
         answer.expect("given back");
     }
 }

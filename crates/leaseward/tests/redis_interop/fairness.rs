@@ -49,7 +49,7 @@ impl Line {
     }
 
     async fn all(&self, operations: Vec<Operation>) -> Vec<Reply> {
-        let answers = self.store.submit(operations).await;
+        let answers = self.store.carry_out(operations).await;
         answers.into_iter().map(|answer| answer.expect("the server is there")).collect()
     }
 
@@ -79,7 +79,7 @@ impl Line {
     async fn stay(&self, clock: &Skew, seconds: RangeInclusive<i64>) {
         for second in seconds.step_by(STEP_SECONDS) {
             clock.set_ms(second * 1_000);
-            let mut all = vec![renew("a", self.first, 0)];
+            let mut all = vec![renew("a", self.first)];
             all.extend((1..=self.waiting).map(|one| queue("a", self.first + one)));
             let replies = self.all(all).await;
             assert!(matches!(replies[0], Reply::Renewed(_)), "{replies:?}");
@@ -161,14 +161,13 @@ async fn a_name_with_strangers_is_left_free_now_and_then() {
 #[tokio::test]
 async fn a_name_whose_only_waiters_are_in_one_process_is_left_free_too() {
     let mut line = Line::start("", 0, true).await;
-    // Fences for more of the same process are given until the strangers are owed their moment.
+    // It is passed on inside the process until the strangers are owed their moment.
     in_time(async {
         loop {
-            let Reply::Renewed(renewal) = line.one(renew("a", line.first, 4)).await else {
+            let Reply::Renewed(renewal) = line.one(renew("a", line.first)).await else {
                 panic!("it is ours")
             };
-            assert_eq!(renewal.block.is_none(), renewal.waiters == 1, "{renewal:?}");
-            if renewal.block.is_none() {
+            if renewal.waiters == 1 {
                 return;
             }
         }
@@ -179,10 +178,10 @@ async fn a_name_whose_only_waiters_are_in_one_process_is_left_free_too() {
     assert!(standing.free_in.is_some(), "when to ask again");
     in_time(async { while matches!(line.one(queue("a", line.first)).await, Reply::Queued(_)) {} })
         .await;
-    let Reply::Renewed(renewal) = line.one(renew("a", line.first, 4)).await else {
+    let Reply::Renewed(renewal) = line.one(renew("a", line.first)).await else {
         panic!("it is ours")
     };
-    assert!(renewal.block.is_some(), "they had their moment: {renewal:?}");
+    assert_eq!(renewal.waiters, 0, "they had their moment: {renewal:?}");
     line.end().await;
 }
 
@@ -250,7 +249,7 @@ async fn without_strangers_or_where_told_so_it_is_always_handed_over() {
                 assert!(standing.holder.is_some(), "{standing:?}");
             }
             assert_eq!(line.record().await.starts_with('f'), strangers);
-            let waiters = line.all(vec![renew("a", line.first, 1)]).await;
+            let waiters = line.all(vec![renew("a", line.first)]).await;
             let Reply::Renewed(renewal) = &waiters[0] else { panic!("{waiters:?}") };
             assert_eq!(u128::from(renewal.waiters), waiting);
             line.end().await;
@@ -263,10 +262,10 @@ async fn told_never_to_hand_over_it_is_free_after_each_release() {
     for waiting in [0, 1, 3] {
         let mut line = Line::start("&handover=never", waiting, false).await;
         for _ in 0..20 {
-            let Reply::Renewed(renewal) = line.one(renew("a", line.first, 4)).await else {
+            let Reply::Renewed(renewal) = line.one(renew("a", line.first)).await else {
                 panic!("it is ours")
             };
-            assert!(renewal.block.is_none() && renewal.waiters > 0, "{renewal:?}");
+            assert!(renewal.waiters > 0, "{renewal:?}");
             let standing = line.turn().await;
             assert!(standing.holder.is_none(), "{standing:?}");
             line.until_woken().await;

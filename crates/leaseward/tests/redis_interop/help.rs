@@ -204,13 +204,12 @@ pub(crate) fn token(random: u128) -> Token {
 
 fn ask(what: &str, who: u128, if_busy: IfBusy) -> Operation {
     Operation::Ask(Ask {
-        names: [name(what)].into_iter().collect(),
+        name: name(what),
         token: token(who),
         mode: Mode::Exclusive,
         ttl: Duration::from_secs(30),
         if_busy,
         block: 1,
-        lock_delay: Duration::ZERO,
         value: None,
     })
 }
@@ -223,9 +222,9 @@ pub(crate) fn queue(what: &str, who: u128) -> Operation {
     ask(what, who, IfBusy::Queue)
 }
 
-pub(crate) fn renew(what: &str, who: u128, block: u32) -> Operation {
+pub(crate) fn renew(what: &str, who: u128) -> Operation {
     let ttl = Duration::from_secs(30);
-    Operation::Renew(Renew { name: name(what), token: token(who), ttl, block })
+    Operation::Renew(Renew { name: name(what), token: token(who), ttl })
 }
 
 pub(crate) fn release(what: &str, who: u128) -> Operation {

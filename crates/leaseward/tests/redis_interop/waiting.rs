@@ -171,16 +171,16 @@ async fn a_key_of_another_kind_spoils_nobody_elses_answer() {
         let server = Server::start().await;
         server.do_it(make).await;
         let store = server.store("").await;
-        let held = store.submit(vec![take("held", 1), take("given", 2)]).await;
+        let held = store.carry_out(vec![take("held", 1), take("given", 2)]).await;
         assert!(held.iter().all(|answer| matches!(answer, Ok(Reply::Granted(_)))), "{held:?}");
         let answers = store
-            .submit(vec![
+            .carry_out(vec![
                 take("free", 3),
                 take("a", 4),
                 queue("a", 5),
-                renew("a", 6, 1),
+                renew("a", 6),
                 release("a", 7),
-                renew("held", 1, 0),
+                renew("held", 1),
                 release("given", 2),
                 release("a", 5),
                 queue("held", 8),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use leaseward::store::{Answer, Ask, IfBusy, Operation, Release, Renew, Reply};
+use leaseward::store::{Answer, IfBusy, Operation, Release, Renew, Reply};
 use leaseward_testkit::{Cluster, RedisServer, Skew};
 
 use crate::{
@@ -15,10 +15,6 @@ use crate::{
 
 pub(crate) const SIGN: &str = "leaseward:beside";
 const SHORT: Duration = Duration::from_secs(1);
-
-fn delayed(ttl: Duration) -> Operation {
-    Operation::Ask(Ask { lock_delay: LONG, ..ask("a", 1, IfBusy::Tell, ttl) })
-}
 
 fn lasts(server: &RedisServer, key: &str) -> i64 {
     server.cli(&["pttl", key]).parse().expect("a number")
@@ -48,10 +44,9 @@ async fn whatever_stands_beside_a_lock_key_is_announced() {
     let server = RedisServer::start();
     let store = open(&server.url()).await;
     let _pushes = listen(&*store);
-    let longer =
-        Operation::Renew(Renew { name: name("a"), token: token(1), ttl: 2 * LONG, block: 0 });
+    let longer = Operation::Renew(Renew { name: name("a"), token: token(1), ttl: 2 * LONG });
     let kept = Operation::Release(Release { name: name("a"), token: token(1), keep: LONG });
-    let rounds: [(&str, Vec<Vec<Operation>>); 8] = [
+    let rounds: [(&str, Vec<Vec<Operation>>); 7] = [
         ("q", vec![vec![taking("a", 1)], vec![queueing("a", 2)]]),
         (
             "q",
@@ -65,7 +60,6 @@ async fn whatever_stands_beside_a_lock_key_is_announced() {
         ("h", vec![vec![taking("a", 1)], vec![longer.clone()], vec![longer]]),
         ("h", vec![vec![reading("a", 1)]]),
         ("h", vec![vec![reading("a", 1)], vec![reading("a", 2)], vec![releasing("a", 2)]]),
-        ("h", vec![vec![delayed(LONG)]]),
         ("h", vec![vec![taking("a", 1)], vec![kept]]),
     ];
     for is_usual in [true, false] {
@@ -74,7 +68,7 @@ async fn whatever_stands_beside_a_lock_key_is_announced() {
             for batch in round {
                 server.cli(&["del", SIGN]);
                 let rest = (!is_usual).then(something_unusual);
-                for answer in store.submit(batch.iter().cloned().chain(rest).collect()).await {
+                for answer in store.carry_out(batch.iter().cloned().chain(rest).collect()).await {
                     answer.expect("it is carried out");
                 }
             }
@@ -98,20 +92,14 @@ async fn a_name_that_is_not_free_without_a_lock_key_is_found_among_many() {
     let store = open(&server.url()).await;
     let _pushes = listen(&*store);
     let asked = || ('a'..='p').map(|what| taking(&what.to_string(), 9)).collect::<Vec<_>>();
-    // Its holder vanished, and asked for a delay.
-    one(&*store, delayed(SHORT)).await.expect("granted");
-    skew.set_ms(2_000);
-    assert_eq!(server.cli(&["exists", "lock:a"]), "0");
-    assert_only_the_first_is_busy(&store.submit(asked()).await);
-    server.cli(&["flushall"]);
     // Its holder vanished, and somebody waits who has not asked again yet.
     let short = Operation::Ask(ask("a", 1, IfBusy::Tell, SHORT));
     for operation in [short, queueing("a", 2)] {
         one(&*store, operation).await.expect("carried out");
     }
-    skew.set_ms(4_000);
+    skew.set_ms(2_000);
     assert_eq!(server.cli(&["exists", "lock:a"]), "0");
-    assert_only_the_first_is_busy(&store.submit(asked()).await);
+    assert_only_the_first_is_busy(&store.carry_out(asked()).await);
     assert_eq!(owner(&server, "lock:a"), token(2).reveal(), "it was the turn of who waited");
 }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use leaseward::{
-    ErrorKind, Mode,
-    store::{Ask, Break, HeldView, IfBusy, Operation, Query, Reply, Store},
+    ErrorKind,
+    store::{Break, HeldView, Operation, Query, Reply, Store},
 };
 use leaseward_testkit::{RedisServer, Skew};
 
 use crate::{
     help::{
-        LONG, ask, granted, keys, one, open, queueing, reading, releasing, renewing,
-        something_unusual, taking,
+        LONG, granted, keys, one, open, queueing, reading, releasing, renewing, something_unusual,
+        taking,
     },
     names::{name, token},
 };
@@ -33,7 +33,7 @@ async fn queued(store: &dyn Store, operation: Operation) {
 /// A release on its own, and one that is not for the small script.
 async fn released(store: &dyn Store, what: &str, who: u128, is_usual: bool) {
     let rest = (!is_usual).then(something_unusual);
-    let answers = store.submit([releasing(what, who)].into_iter().chain(rest).collect()).await;
+    let answers = store.carry_out([releasing(what, who)].into_iter().chain(rest).collect()).await;
     assert!(matches!(answers[0], Ok(Reply::Released)), "{answers:?}");
 }
 
@@ -158,45 +158,29 @@ async fn what_is_shown_is_what_an_ask_would_find() {
         let broken = store.break_lease(broken).await.expect("it is deleted");
         assert_eq!(broken.holders.len(), 1);
     }
-    // Readers whose key was deleted have ended, whether or not they asked for a delay.
-    for lock_delay in [Duration::ZERO, LONG] {
-        let mode = Mode::Shared;
-        let reader = Ask { mode, lock_delay, ..ask("a", 1, IfBusy::Tell, LONG) };
-        granted(one(&*store, Operation::Ask(reader)).await);
-        assert_eq!(whose(&*store, "a").await, [token(1).prefix()]);
-        server.cli(&["del", "lock:a"]);
-        assert_eq!(whose(&*store, "a").await, Vec::<String>::new());
-        let late = one(&*store, renewing("a", 1)).await;
-        assert!(matches!(late, Ok(Reply::NotYours(_))), "{late:?}");
-        server.cli(&["del", "leaseward:h:lock:a"]);
-    }
+    // Readers whose key was deleted have ended.
+    granted(one(&*store, reading("a", 1)).await);
+    assert_eq!(whose(&*store, "a").await, [token(1).prefix()]);
+    server.cli(&["del", "lock:a"]);
+    assert_eq!(whose(&*store, "a").await, Vec::<String>::new());
+    let late = one(&*store, renewing("a", 1)).await;
+    assert!(matches!(late, Ok(Reply::NotYours(_))), "{late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_was_told_of_its_end_stays_ended() {
-    let skew = Skew::new();
-    let server = RedisServer::builder().skew(&skew).start();
+    let server = RedisServer::start();
     let store = open(&server.url()).await;
-    let mode = Mode::Shared;
-    let delayed = |who| {
-        let lock_delay = Duration::from_secs(20);
-        Operation::Ask(Ask { mode, lock_delay, ..ask("a", who, IfBusy::Tell, LONG) })
-    };
-    granted(one(&*store, delayed(1)).await);
+    granted(one(&*store, reading("a", 1)).await);
     server.cli(&["del", "lock:a"]);
     for after_another in [false, true] {
         if after_another {
-            granted(one(&*store, delayed(2)).await);
+            granted(one(&*store, reading("a", 2)).await);
         }
         let late = one(&*store, renewing("a", 1)).await;
         assert!(matches!(late, Ok(Reply::NotYours(_))), "{late:?}");
     }
     one(&*store, releasing("a", 2)).await.expect("given back");
-    // It is in the way for its delay, and looking at it does not make that longer.
-    skew.set_ms(15_000);
-    let busy = one(&*store, taking("a", 3)).await;
-    assert!(matches!(busy, Ok(Reply::Busy(_))), "{busy:?}");
-    skew.set_ms(21_000);
     granted(one(&*store, taking("a", 3)).await);
 }
 
@@ -224,7 +208,7 @@ async fn a_lease_whose_record_was_lost_is_not_lengthened() {
         for is_usual in [true, false] {
             let rest = (!is_usual).then(something_unusual);
             let batch = [renewing("a", 1)].into_iter().chain(rest).collect();
-            let late = store.submit(batch).await;
+            let late = store.carry_out(batch).await;
             assert!(matches!(late[0], Ok(Reply::NotYours(_))), "{is_broken} {is_usual} {late:?}");
         }
         let left: u128 = server.cli(&["pttl", "lock:a"]).parse().expect("it has an end");
@@ -271,10 +255,10 @@ async fn what_only_resembles_a_lease_is_not_touched() {
     let cut = format!("{token}\ns1000 100");
     for data in ["a: 1\ns2 3 4 5\nmore", &*run, &*cut, &*token] {
         server.cli(&["set", "lock:a", data]);
-        let busy = store.submit(vec![taking("a", 2), something_unusual()]).await;
+        let busy = store.carry_out(vec![taking("a", 2), something_unusual()]).await;
         assert!(matches!(busy[0], Ok(Reply::Busy(_))), "{data:?}: {busy:?}");
         queued(&*store, queueing("a", 3)).await;
-        let late = store.submit(vec![renewing("a", 1), something_unusual()]).await;
+        let late = store.carry_out(vec![renewing("a", 1), something_unusual()]).await;
         assert!(matches!(late[0], Ok(Reply::NotYours(_))), "{data:?}: {late:?}");
         let shown = holders(&*store, "a").await;
         assert_eq!(&*shown[0].who, "a client of another library", "{data:?}");

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use leaseward::{
-    Error, ErrorKind, LostReason, MultiAttempt,
-    store::{Ask, IfBusy, Operation, Query, Reply, Store},
+    Error, ErrorKind, LostReason,
+    store::{Query, Reply, Store},
 };
 use leaseward_testkit::{Cluster, PATIENCE, RedisServer, eventually};
 
 use crate::{
     help::{
-        LONG, ask, connect, granted, one, open, releasing, renewing, take, take_in_time, taking,
-        until,
+        LONG, connect, granted, one, open, releasing, renewing, take, take_in_time, taking, until,
     },
     names::name,
     work::Works,
@@ -189,43 +188,6 @@ async fn names_are_on_all_nodes_and_all_are_listed() {
     let listed = locks.inspect(Query::all()).await.expect("answered");
     let listed: Vec<_> = listed.iter().map(|view| view.name.as_str().to_owned()).collect();
     assert_eq!(listed, (0..30).map(|at| format!("n{at:02}")).collect::<Vec<_>>());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn several_names_are_taken_together_where_they_share_a_slot() {
-    let cluster = Cluster::start_without_replicas();
-    let store = open(&url(&cluster)).await;
-    let both = |one: &str, other: &str| {
-        let names = [name(one), name(other)].into_iter().collect();
-        Operation::Ask(Ask { names, ..ask(one, 1, IfBusy::Tell, LONG) })
-    };
-    // An ask across slots fails for itself; what came with it does not.
-    let mut answers = store.submit(vec![taking("a", 2), both("a", "b"), taking("a", 3)]).await;
-    assert!(matches!(answers.pop(), Some(Ok(Reply::Busy(_)))));
-    let failure = answers.pop().expect("three").expect_err("two slots");
-    assert_eq!(failure.kind(), ErrorKind::Unsupported);
-    assert!(failure.hint_text().is_some_and(|hint| hint.contains("braces")), "{failure:?}");
-    granted(answers.pop().expect("three"));
-    one(&*store, releasing("a", 2)).await.expect("given back");
-    let grant = granted(one(&*store, both("{o:1}:bill", "{o:1}:stock")).await);
-    assert_eq!(grant.blocks.len(), 2);
-
-    // Whoever asks for several need not know: together if possible, else one by one.
-    let locks = connect(&url(&cluster)).await;
-    let busy = locks.all(["{o:1}:stock", "{o:1}:other"]).ttl(TTL).try_acquire().await;
-    assert!(matches!(busy, Ok(MultiAttempt::Busy(_))), "{busy:?}");
-    for names in [["{o:2}:stock", "{o:2}:bill"], ["a", "b"]] {
-        let attempt = locks.all(names).ttl(TTL).try_acquire().await.expect("answered");
-        let MultiAttempt::Granted(all) = attempt else { panic!("{attempt:?}") };
-        let waiting = locks.all(names).ttl(TTL);
-        let waiter = tokio::spawn(async move { waiting.acquire().await });
-        tokio::task::yield_now().await;
-        let fence = all.fence(names[0]).expect("one of them");
-        all.release().await.expect("given back");
-        let next = waiter.await.expect("no panic").expect("served");
-        assert!(next.fence(names[0]).expect("one of them") > fence);
-        next.release().await.expect("given back");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,7 +70,7 @@ pub(crate) fn something_unusual() -> Operation {
 }
 
 pub(crate) fn renewing(what: &str, who: u128) -> Operation {
-    Operation::Renew(Renew { name: name(what), token: token(who), ttl: LONG, block: 0 })
+    Operation::Renew(Renew { name: name(what), token: token(who), ttl: LONG })
 }
 
 pub(crate) fn releasing(what: &str, who: u128) -> Operation {

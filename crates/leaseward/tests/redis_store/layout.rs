@@ -70,7 +70,7 @@ async fn a_lease_says_what_was_granted() {
     batches.push(last.iter().map(with_blocks).chain([something_unusual()]).collect());
     let mut fences = Vec::new();
     for batch in batches {
-        let answers = store.submit(batch).await;
+        let answers = store.carry_out(batch).await;
         let granted = answers.into_iter().filter_map(|answer| match answer {
             Ok(Reply::Granted(grant)) => Some(grant.fence()),
             _ => None,
@@ -137,7 +137,7 @@ async fn what_has_become_of_a_lease_stands_beside_it() {
     for is_usual in [true, false] {
         let rest = (!is_usual).then(something_unusual);
         let batch = [queueing("a", 3)].into_iter().chain(rest).collect();
-        assert!(matches!(store.submit(batch).await[0], Ok(Reply::Queued(_))));
+        assert!(matches!(store.carry_out(batch).await[0], Ok(Reply::Queued(_))));
         assert_eq!((letter().as_deref(), keys(&server).len()), (Some("w"), 3), "{is_usual}");
         all(&*store, [releasing("a", 3), renewing("a", 2)]).await;
         assert_eq!((letter().as_deref(), keys(&server).len()), (Some("s"), 2), "nobody waits");
@@ -190,11 +190,10 @@ async fn every_key_but_the_fence_counter_ends_by_itself() {
     let skew = Skew::new();
     let server = RedisServer::builder().skew(&skew).start();
     let store = open(&server.url()).await;
-    let delayed = Ask { lock_delay: LONG, ..ask("d", 1, IfBusy::Tell, LONG) };
     all(&*store, [taking("a", 1), queueing("a", 2), queueing("a", 3)]).await;
     all(&*store, [shared("b", 1), shared("b", 2), queueing("b", 3)]).await;
     all(&*store, [permit("c", 1), permit("c", 2), permit("c", 3)]).await;
-    all(&*store, [Operation::Ask(delayed), queueing("d", 2)]).await;
+    all(&*store, [taking("d", 1), queueing("d", 2)]).await;
     let kept = Duration::from_secs(60);
     let Operation::Release(release) = releasing("e", 1) else { unreachable!() };
     let keeping = Operation::Release(leaseward::store::Release { keep: kept, ..release });
@@ -205,7 +204,7 @@ async fn every_key_but_the_fence_counter_ends_by_itself() {
     let stand = keys(&server);
     let kinds = ["lock:", "leaseward:h:", "leaseward:q:", "leaseward:p:"];
     let count = |kind: &&str| stand.iter().filter(|key| key.starts_with(*kind)).count();
-    assert_eq!(kinds.iter().map(count).collect::<Vec<_>>(), [6, 4, 5, 1], "{stand:?}");
+    assert_eq!(kinds.iter().map(count).collect::<Vec<_>>(), [6, 3, 5, 1], "{stand:?}");
     for key in stand {
         let left: i64 = server.cli(&["pttl", &key]).parse().expect("a number");
         assert_eq!(left == -1, key == FENCE, "{key} lasts {left} ms");
@@ -257,7 +256,7 @@ async fn a_queue_lasts_for_as_long_as_somebody_waits_in_it() {
                 skew.set_ms(moment_ms);
                 for batch in turn(n) {
                     let batch = if is_usual { batch } else { unusual(batch) };
-                    for answer in store.submit(batch).await {
+                    for answer in store.carry_out(batch).await {
                         answer.expect("it is carried out");
                     }
                 }
@@ -293,7 +292,7 @@ async fn a_side_key_of_another_type_is_named_and_left_alone() {
     let store = open(&server.url()).await;
     server.cli(&["zadd", "leaseward:q:lock:b", "1", "x"]);
     for unreadable in [taking("b", 1), queueing("b", 2)] {
-        let answers = store.submit(vec![taking("a", 1), unreadable, taking("c", 1)]).await;
+        let answers = store.carry_out(vec![taking("a", 1), unreadable, taking("c", 1)]).await;
         let [Ok(Reply::Granted(_)), Err(error), Ok(Reply::Granted(_))] = &answers[..] else {
             panic!("nobody can know whether it is free: {answers:?}")
         };

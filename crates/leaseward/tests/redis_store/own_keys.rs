@@ -2,14 +2,13 @@
 
 use leaseward::{
     Error, ErrorKind,
-    store::{Ask, Break, IfBusy, Operation, Query, Reply},
+    store::{Break, Operation, Query, Reply},
 };
 use leaseward_testkit::RedisServer;
 
 use crate::{
     help::{
-        LONG, ask, granted, keys, one, open, queueing, reading, releasing, renewing,
-        something_unusual, taking,
+        granted, keys, one, open, queueing, reading, releasing, renewing, something_unusual, taking,
     },
     names::{name, token},
 };
@@ -25,10 +24,6 @@ async fn no_lock_has_a_key_of_ours() {
     pairs.push(("leaseward:locks:".to_owned(), "a".to_owned()));
     for (prefix, what) in pairs {
         let store = open(&format!("{}?prefix={prefix}", server.url())).await;
-        let several = |names: &[&str]| {
-            let names = names.iter().map(|what| name(what)).collect();
-            Operation::Ask(Ask { names, ..ask("x", 1, IfBusy::Tell, LONG) })
-        };
         let refused = |failure: Error| {
             assert_eq!(failure.kind(), ErrorKind::InvalidInput, "{what}: {failure}");
             assert!(failure.hint_text().is_some(), "{failure:?}");
@@ -39,8 +34,6 @@ async fn no_lock_has_a_key_of_ours() {
             reading(&what, 1),
             renewing(&what, 1),
             releasing(&what, 1),
-            several(&["b", &what]),
-            several(&[&what, "b"]),
         ] {
             refused(one(&*store, operation).await.expect_err(&what));
         }
@@ -52,7 +45,7 @@ async fn no_lock_has_a_key_of_ours() {
     // What is in the same batch does not suffer.
     let store = open(&format!("{}?prefix=", server.url())).await;
     let batch = vec![taking("a", 1), taking("leaseward:fence", 2), taking("z", 3)];
-    let answers = store.submit(batch).await;
+    let answers = store.carry_out(batch).await;
     let [Ok(Reply::Granted(_)), Err(_), Ok(Reply::Granted(_))] = &answers[..] else {
         panic!("{answers:?}")
     };
@@ -94,7 +87,7 @@ async fn a_counter_that_is_no_number_is_replaced_by_the_clock() {
         ];
         for batch in takes {
             spoil();
-            for answer in store.submit(batch).await {
+            for answer in store.carry_out(batch).await {
                 if let Reply::Granted(grant) = answer.expect("carried out") {
                     grew(grant.fence());
                 }

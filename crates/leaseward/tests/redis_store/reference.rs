@@ -31,7 +31,7 @@ fn answers_as_the_memory_store_does() {
     let steps = prop::collection::vec(a_step(&MOVED), 1..STEPS_MAX);
     let outcome = cases(64).run(&steps, |steps| {
         server.cli(&["flushall"]);
-        let outcome = pair.borrow_mut().check(&sensible(steps, true));
+        let outcome = pair.borrow_mut().check(&sensible(steps));
         assert_announced(&server);
         outcome
     });
@@ -46,7 +46,7 @@ fn a_cluster_answers_as_the_memory_store_does() {
     let steps = prop::collection::vec(a_step(&STILL), 1..STEPS_MAX);
     let outcome = cases(32).run(&steps, |steps| {
         cluster.nodes().iter().for_each(|node| drop(node.cli(&["flushall"])));
-        pair.borrow_mut().check(&sensible(steps, false))
+        pair.borrow_mut().check(&sensible(steps))
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
@@ -66,13 +66,12 @@ fn a_turn() -> impl Strategy<Value = Step> {
             Operation::Release(Release { name, token, keep: Duration::ZERO })
         });
         let ask = Operation::Ask(Ask {
-            names: [name("a")].into_iter().collect(),
+            name: name("a"),
             token: token(2 * who + 2 - client as u128),
             mode,
             ttl,
             if_busy: IfBusy::Queue,
             block,
-            lock_delay: Duration::ZERO,
             value,
         });
         let is_asked = asks || release.is_none();
@@ -90,7 +89,7 @@ fn hand_overs_are_as_in_the_memory_store() {
     let step = prop_oneof![12 => a_turn(), 1 => time.prop_map(Step::Advance)];
     let outcome = cases(96).run(&prop::collection::vec(step, 1..STEPS_MAX), |steps| {
         server.cli(&["flushall"]);
-        let outcome = pair.borrow_mut().check(&sensible(steps, true));
+        let outcome = pair.borrow_mut().check(&sensible(steps));
         assert_announced(&server);
         outcome
     });
@@ -136,20 +135,17 @@ fn a_usual_step() -> impl Strategy<Value = Step> {
             let token = token((2 * which + 2 - client) as u128);
             let name = name(MANY[which]);
             if at < asks {
-                let (names, mode, lock_delay) =
-                    ([name].into_iter().collect(), Mode::Exclusive, Duration::ZERO);
                 Operation::Ask(Ask {
-                    names,
+                    name,
                     token,
-                    mode,
+                    mode: Mode::Exclusive,
                     ttl,
                     if_busy,
                     block,
-                    lock_delay,
                     value: None,
                 })
             } else if at < asks + renewals {
-                Operation::Renew(Renew { name, token, ttl, block: 0 })
+                Operation::Renew(Renew { name, token, ttl })
             } else {
                 Operation::Release(Release { name, token, keep: Duration::ZERO })
             }
@@ -165,7 +161,7 @@ fn runs_of_the_usual_are_answered_as_the_memory_store_does() {
     let pair = std::cell::RefCell::new(&mut pair);
     let outcome = cases(128).run(&prop::collection::vec(a_usual_step(), 1..12), |steps| {
         server.cli(&["flushall"]);
-        let outcome = pair.borrow_mut().check(&sensible(steps, true));
+        let outcome = pair.borrow_mut().check(&sensible(steps));
         assert_announced(&server);
         outcome
     });

@@ -255,7 +255,7 @@ async fn hand_over_under(
     scene.grew(before.fence(), fault);
     one(&*scene.near, queueing("a", 2)).await.expect("queued");
     fault.inflict(&scene.proxy);
-    let answers = scene.far.submit(leaving(comes_again)).await;
+    let answers = scene.far.carry_out(leaving(comes_again)).await;
     let stands = scene.holder().await.expect("it is never free");
     match &answers[0] {
         Ok(Reply::Released) => assert_eq!(stands.0, waits, "{fault:?}"),
@@ -263,7 +263,7 @@ async fn hand_over_under(
         _ => assert_eq!(stands.0, leaves, "{fault:?}"),
     }
     scene.heal().await;
-    let again = scene.far.submit(leaving(comes_again)).await;
+    let again = scene.far.carry_out(leaving(comes_again)).await;
     let is_first = matches!(again[0], Ok(Reply::Released));
     let is_second = matches!(again[0], Ok(Reply::NotYours(LostReason::NotOurs)));
     assert_eq!((is_first, is_second), (stands.0 == leaves, stands.0 == waits), "{again:?}");

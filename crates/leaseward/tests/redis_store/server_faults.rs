@@ -95,7 +95,7 @@ async fn fences_grow_even_if_everything_is_forgotten_after_full_speed() {
         .collect();
     let mut newest = Fence::ZERO;
     for _ in 0..many() / BATCH {
-        for answer in store.submit(batch.clone()).await {
+        for answer in store.carry_out(batch.clone()).await {
             if let Reply::Granted(grant) = answer.expect("carried out") {
                 assert!(grant.fence() > newest);
                 newest = grant.fence();

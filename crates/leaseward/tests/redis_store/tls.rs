@@ -105,7 +105,7 @@ async fn what_a_server_has_no_time_for_is_sent_on_later() {
         // More than the kernel keeps for a server that does not read.
         let name = |batch: usize, at: usize| format!("{batch}.{at}.{}", "n".repeat(400));
         let batch = |batch| (0..256).map(|at| taking(&name(batch, at), 1)).collect();
-        let mut sent: Vec<_> = (0..100).map(|at| store.submit(batch(at))).collect();
+        let mut sent: Vec<_> = (0..100).map(|at| store.carry_out(batch(at))).collect();
         poll_fn(|context| {
             let is_pending = sent.iter_mut().all(|sent| sent.as_mut().poll(context).is_pending());
             assert!(is_pending, "nobody answers");
@@ -114,7 +114,7 @@ async fn what_a_server_has_no_time_for_is_sent_on_later() {
         .await;
         server.resume();
         for answers in sent {
-            answers.await.into_iter().for_each(|answer| drop(granted(answer)));
+            answers.await.into_iter().for_each(|answer| _ = granted(answer));
         }
     }
 }

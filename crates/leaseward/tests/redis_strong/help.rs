@@ -89,13 +89,12 @@ impl Bare {
 
     pub(crate) async fn ask(&self, name: &str, token: &Token) -> Answer {
         let ask = Ask {
-            names: [Name::new(name).expect("a good name")].into_iter().collect(),
+            name: Name::new(name).expect("a good name"),
             token: token.clone(),
             mode: Mode::Exclusive,
             ttl: Duration::from_secs(30),
             if_busy: IfBusy::Queue,
             block: 1,
-            lock_delay: Duration::ZERO,
             value: None,
         };
         self.send(Operation::Ask(ask)).await
@@ -103,11 +102,11 @@ impl Bare {
 
     pub(crate) async fn renew(&self, name: &str, token: &Token) -> Answer {
         let (name, ttl) = (Name::new(name).expect("a good name"), Duration::from_secs(30));
-        self.send(Operation::Renew(Renew { name, token: token.clone(), ttl, block: 0 })).await
+        self.send(Operation::Renew(Renew { name, token: token.clone(), ttl })).await
     }
 
     async fn send(&self, operation: Operation) -> Answer {
-        self.0.submit(vec![operation]).await.pop().expect("an answer for each operation")
+        self.0.carry_out(vec![operation]).await.pop().expect("an answer for each operation")
     }
 }
 

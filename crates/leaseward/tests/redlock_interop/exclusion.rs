@@ -48,7 +48,7 @@ async fn theirs_keeps_ours_out(library: Library) {
     let several = locks.all(["a", "b"]).try_acquire().await.expect("they answer");
     assert!(format!("{several:?}").contains(STRANGER), "{several:?}");
     assert_eq!(values(&nodes, "a"), before, "nothing of theirs is touched");
-    assert!(values(&nodes, "b").iter().all(String::is_empty), "all or none");
+    assert!(values(&nodes, "b").iter().all(String::is_empty), "it comes after `a`");
     theirs.release().await;
     let guard = in_time(locks.lock("a").acquire()).await.expect("it is free");
     assert_eq!(guard.release().await.expect("they answer"), Release::Released);

@@ -48,20 +48,19 @@ async fn the_nodes_push_it(library: Library) {
     store.start(Arc::new(move |push| drop(sender.send(push))));
     assert!(theirs.acquire("a", LONG).await);
     let ask = Operation::Ask(Ask {
-        names: [Name::new("a").expect("a good name")].into_iter().collect(),
+        name: Name::new("a").expect("a good name"),
         token: Token::new(1, Arc::from("test:1")),
         mode: Mode::Exclusive,
         ttl: LONG,
         if_busy: IfBusy::Queue,
         block: 1,
-        lock_delay: Duration::ZERO,
         value: None,
     });
-    let answer = store.submit(vec![ask.clone()]).await.remove(0);
+    let answer = store.carry_out(vec![ask.clone()]).await.remove(0);
     assert!(matches!(answer, Ok(Reply::Busy(_))), "{answer:?}");
     theirs.release().await;
     let push = in_time(pushes.recv()).await.expect("the store lives");
     assert!(matches!(&push, Push::Woken { name } if name.as_str() == "a"), "{push:?}");
-    let answer = store.submit(vec![ask]).await.remove(0);
+    let answer = store.carry_out(vec![ask]).await.remove(0);
     assert!(matches!(answer, Ok(Reply::Granted(_))), "{answer:?}");
 }

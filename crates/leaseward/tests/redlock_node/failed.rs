@@ -23,13 +23,12 @@ fn token(random: u128) -> Token {
 
 fn ask(what: &str, who: u128) -> Operation {
     Operation::Ask(Ask {
-        names: [name(what)].into_iter().collect(),
+        name: name(what),
         token: token(who),
         mode: Mode::Exclusive,
         ttl: LONG,
         if_busy: IfBusy::Tell,
         block: 1,
-        lock_delay: Duration::ZERO,
         value: None,
     })
 }
@@ -43,7 +42,7 @@ fn is_held(server: &RedisServer, what: &str) -> bool {
 async fn what_a_node_did_before_an_error_is_taken_back_and_what_it_did_not_do_is_told_again() {
     let servers = [RedisServer::start(), RedisServer::start(), RedisServer::start()];
     let store = open(&[&servers[0], &servers[1], &servers[2]]).await;
-    let taken = store.submit(vec![ask("kept", 1), ask("given back", 2)]).await;
+    let taken = store.carry_out(vec![ask("kept", 1), ask("given back", 2)]).await;
     assert!(taken.iter().all(|answer| matches!(answer, Ok(Reply::Granted(_)))), "{taken:?}");
     eventually("all have it", PATIENCE, || {
         let has_both =
@@ -55,11 +54,11 @@ async fn what_a_node_did_before_an_error_is_taken_back_and_what_it_did_not_do_is
     for server in &servers[1..] {
         server.cli(&["set", "lock:asked for", "another's", "px", "60000"]);
     }
-    let renew = Renew { name: name("kept"), token: token(1), ttl: LONG, block: 0 };
+    let renew = Renew { name: name("kept"), token: token(1), ttl: LONG };
     let keep = Duration::ZERO;
     let release = Release { name: name("given back"), token: token(2), keep };
     let batch = vec![ask("asked for", 3), Operation::Renew(renew), Operation::Release(release)];
-    let answers = store.submit(batch).await;
+    let answers = store.carry_out(batch).await;
     let [Ok(Reply::Busy(_)), Ok(Reply::Renewed(_)), Ok(Reply::Released)] = &answers[..] else {
         panic!("{answers:?}")
     };

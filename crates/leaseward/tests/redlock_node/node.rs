@@ -2,7 +2,7 @@
 //! delay, renewals, releases with and without a minimum hold, attempts taken back, leases put where they were not, leases
 //! broken at once and later.
 //!
-//! Not covered: asks for several names at once, locks of other libraries, what is shown of a lease, who is said to be in
+//! Not covered: locks of other libraries, what is shown of a lease, who is said to be in
 //! the way of a shared name and for how long, and why a lease is not the token's, as long as it is not free for it.
 //!
 //! The server's clock is moved by whole tens of seconds and a little, a few times, and leases last whole tens: so the real

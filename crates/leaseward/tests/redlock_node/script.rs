@@ -284,7 +284,7 @@ fn load(server: &RedisServer) {
             token: Token::new(1, Arc::from("host:1")),
             keep: std::time::Duration::ZERO,
         };
-        let answers = store.submit(vec![StoreOperation::Release(release)]).await;
+        let answers = store.carry_out(vec![StoreOperation::Release(release)]).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         store.close().await;
     });

@@ -49,7 +49,7 @@ pub(crate) fn taking(what: &str, who: u128) -> Operation {
 }
 
 pub(crate) fn renewing(what: &str, who: u128) -> Operation {
-    Operation::Renew(Renew { name: name(what), token: token(who), ttl: LONG, block: 0 })
+    Operation::Renew(Renew { name: name(what), token: token(who), ttl: LONG })
 }
 
 pub(crate) fn releasing(what: &str, who: u128) -> Operation {

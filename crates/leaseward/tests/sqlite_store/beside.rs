@@ -13,7 +13,7 @@ fn sqlx_has_a_file_of_its_own_in_the_same_program() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let two = runtime.block_on(async {
         let mut app = SqliteConnection::connect(&url).await.expect("a file");
-        granted(store.submit(vec![take("a", 1)]).await.remove(0));
+        granted(store.carry_out(vec![take("a", 1)]).await.remove(0));
         sqlx::query_scalar::<_, i64>("SELECT 1 + 1").fetch_one(&mut app).await.expect("a sum")
     });
     assert_eq!(two, 2);

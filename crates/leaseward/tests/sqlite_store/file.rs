@@ -95,7 +95,7 @@ fn what_vanished_processes_left_is_swept() {
     let clock = HandClock::new();
     let store = open(&path, clock.clone()).expect("a good path");
     let batch = (0..200).map(|at| take(&format!("gone:{at:03}"), at + 1)).collect();
-    run(store.submit(batch)).into_iter().map(granted).for_each(drop);
+    run(store.carry_out(batch)).into_iter().map(granted).for_each(drop);
     drop(store);
     clock.advance(Duration::from_secs(31));
     // A turn of bounded work at each opening: as many as 200 names need.
@@ -115,7 +115,7 @@ fn a_busy_file_is_waited_for() {
     let store = open_now(&path);
     let other = Connection::open(&path).expect("a file");
     other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
-    let answers = store.submit(vec![take("a", 1)]);
+    let answers = store.carry_out(vec![take("a", 1)]);
     other.execute_batch("COMMIT").expect("ours");
     granted(run(answers).remove(0));
 }
@@ -138,7 +138,6 @@ fn full_durability_answers_alike() {
     let path = folder.path().join("leases.db");
     let context = context(Arc::new(SystemClock));
     let store = Sqlite::open(&path, Durability::Full, &context).expect("a good path");
-    assert!(!store.capability().gathers);
     granted(one(&store, take("a", 1)));
     assert!(matches!(one(&store, take("a", 2)), Ok(Reply::Busy(_))));
     assert!(matches!(one(&store, release("a", 1)), Ok(Reply::Released)));

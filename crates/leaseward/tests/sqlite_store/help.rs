@@ -42,7 +42,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub(crate) fn one(store: &dyn Store, operation: Operation) -> Answer {
-    run(store.submit(vec![operation])).remove(0)
+    run(store.carry_out(vec![operation])).remove(0)
 }
 
 pub(crate) fn granted(answer: Answer) -> Grant {
@@ -58,13 +58,12 @@ pub(crate) fn all(store: &dyn Store) -> Vec<LockView> {
 
 pub(crate) fn ask(what: &str, who: u128, if_busy: IfBusy) -> Ask {
     Ask {
-        names: [name(what)].into_iter().collect(),
+        name: name(what),
         token: token(who),
         mode: Mode::Exclusive,
         ttl: Duration::from_secs(30),
         if_busy,
         block: 1,
-        lock_delay: Duration::ZERO,
         value: None,
     }
 }
@@ -79,7 +78,7 @@ pub(crate) fn queue(what: &str, who: u128) -> Operation {
 
 pub(crate) fn renew(what: &str, who: u128) -> Operation {
     let ttl = Duration::from_secs(30);
-    Operation::Renew(Renew { name: name(what), token: token(who), ttl, block: 0 })
+    Operation::Renew(Renew { name: name(what), token: token(who), ttl })
 }
 
 pub(crate) fn release(what: &str, who: u128) -> Operation {

@@ -21,7 +21,6 @@ const STEPS_MAX: usize = 56;
 static TIMES: Times = Times {
     ttls: &[100, 1_000, 30_000, 86_400_000],
     renewals: &[100, 30_000],
-    delays: &[0, 0, 0, 5_000],
     keeps: &[0, 0, 0, 2_000],
     advances: &[1, 99, 100, 1_000, 2_000, 9_999, 10_000, 30_000],
     set_backs: &[1, 60_000],
@@ -33,7 +32,7 @@ fn gist(push: Push) -> String {
         Push::Granted { name, token, grant } => {
             format!(
                 "{name} {token} {:?} {:?} {:?} {:?}",
-                grant.blocks, grant.slot, grant.ttl, grant.evidence
+                grant.block, grant.slot, grant.ttl, grant.evidence
             )
         }
         other => panic!("neither store sends {other:?}"),
@@ -43,7 +42,7 @@ fn gist(push: Push) -> String {
 fn apply(store: &[&dyn Store; 2], step: &Step, clock: &HandClock) -> String {
     match step {
         Step::Submit { client, batch } => {
-            format!("{:?}", run(store[*client].submit(batch.clone())))
+            format!("{:?}", run(store[*client].carry_out(batch.clone())))
         }
         Step::Break(order) => format!("{:?}", run(store[0].break_lease(order.clone()))),
         Step::Advance(by) => {

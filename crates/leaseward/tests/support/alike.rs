@@ -29,14 +29,8 @@ use crate::{
 };
 
 /// Longer than any case.
-static LONG: Times = Times {
-    ttls: &[60_000],
-    renewals: &[60_000],
-    delays: &[0],
-    keeps: &[0],
-    advances: &[],
-    set_backs: &[],
-};
+static LONG: Times =
+    Times { ttls: &[60_000], renewals: &[60_000], keeps: &[0], advances: &[], set_backs: &[] };
 
 const STEPS_MAX: usize = 16;
 
@@ -82,7 +76,7 @@ fn sensible(mut steps: Vec<Step>) -> Vec<Step> {
         }
         // The others are told to stop, and do not answer here.
         Step::Break(order) => {
-            for ask in wishes.values().filter(|ask| ask.names.contains(&order.name)) {
+            for ask in wishes.values().filter(|ask| ask.name == order.name) {
                 let number = ask.token.random() & u128::from(u32::MAX);
                 let times = given_back.entry(number % 100).or_default();
                 *times = (number / 100 + 1).max(*times);
@@ -148,7 +142,7 @@ async fn compare(url: &str, steps: &[Step]) -> Result<(), TestCaseError> {
 async fn apply(stores: &[&dyn Store; 2], step: &Step) -> Vec<String> {
     match step {
         Step::Submit { client, batch } => {
-            stores[*client].submit(batch.clone()).await.iter().map(gist).collect()
+            stores[*client].carry_out(batch.clone()).await.iter().map(gist).collect()
         }
         Step::Break(order) => {
             let broken = stores[0].break_lease(order.clone()).await.expect("broken");

@@ -23,7 +23,7 @@ pub(crate) async fn connect(url: &str) -> Locks {
 }
 
 pub(crate) async fn one(store: &dyn Store, operation: Operation) -> Answer {
-    store.submit(vec![operation]).await.remove(0)
+    store.carry_out(vec![operation]).await.remove(0)
 }
 
 pub(crate) fn granted(answer: Answer) -> Grant {
@@ -43,13 +43,12 @@ pub(crate) async fn take(lock: Lock) -> Guard {
 
 pub(crate) fn ask(what: &str, who: u128, if_busy: IfBusy, ttl: Duration) -> Ask {
     Ask {
-        names: [name(what)].into_iter().collect(),
+        name: name(what),
         token: token(who),
         mode: Mode::Exclusive,
         ttl,
         if_busy,
         block: 1,
-        lock_delay: Duration::ZERO,
         value: None,
     }
 }

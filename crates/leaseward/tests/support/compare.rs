@@ -39,7 +39,6 @@ const GRAIN: Duration = Duration::from_secs(2);
 pub(crate) static MOVED: Times = Times {
     ttls: &[10_000, 100_000, 1_000_000, 86_400_000],
     renewals: &[10_000, 1_000_000],
-    delays: &[0, 0, 0, 50_000],
     keeps: &[0, 0, 0, 20_000],
     advances: &[2_000, 12_000, 22_000, 52_000, 102_000, 1_002_000],
     set_backs: &[],
@@ -63,13 +62,12 @@ struct Fences(BTreeSet<(Fence, Fence)>);
 
 impl Fences {
     fn learn(&mut self, answers: &[Answer], pushes: &[Vec<Push>; 2]) {
-        let in_answers = answers.iter().flatten().flat_map(|reply| match reply {
-            Reply::Granted(grant) => grant.blocks.to_vec(),
-            Reply::Renewed(renewal) => renewal.block.into_iter().collect(),
-            _ => Vec::new(),
+        let in_answers = answers.iter().flatten().filter_map(|reply| match reply {
+            Reply::Granted(grant) => Some(grant.block),
+            _ => None,
         });
-        let in_pushes = pushes.iter().flatten().flat_map(|push| match push {
-            Push::Granted { grant, .. } => grant.blocks.to_vec(),
+        let in_pushes = pushes.iter().flatten().map(|push| match push {
+            Push::Granted { grant, .. } => grant.block,
             other => panic!("neither store sends {other:?}"),
         });
         self.0.extend(in_answers.chain(in_pushes).map(|block| (block.first, block.last())));
@@ -102,17 +100,13 @@ impl Gist {
         Self { fences: Fences::default(), one_counter }
     }
 
-    fn blocks(&self, blocks: &[Block]) -> String {
-        if self.one_counter {
-            blocks.iter().map(|block| self.fences.block(*block)).collect::<Vec<_>>().join(",")
-        } else {
-            blocks.iter().map(|block| block.len.to_string()).collect::<Vec<_>>().join(",")
-        }
+    fn block(&self, block: Block) -> String {
+        if self.one_counter { self.fences.block(block) } else { block.len.to_string() }
     }
 
     fn grant(&self, grant: &Grant) -> String {
-        let Grant { blocks, slot, ttl, evidence, waiters } = grant;
-        format!("{} {slot:?} {ttl:?} {evidence:?} {waiters}", self.blocks(blocks))
+        let Grant { block, slot, ttl, evidence, waiters } = grant;
+        format!("{} {slot:?} {ttl:?} {evidence:?} {waiters}", self.block(*block))
     }
 
     fn answer(&self, answer: &Answer) -> String {
@@ -124,9 +118,7 @@ impl Gist {
             }
             Ok(Reply::Busy(busy)) => format!("busy {}", standing(busy)),
             Ok(Reply::Renewed(renewal)) => {
-                let block = self.blocks(renewal.block.as_slice());
-                let (ttl, waiters) = (renewal.ttl, renewal.waiters);
-                format!("renewed {ttl:?} {:?} {waiters} {block}", renewal.evidence)
+                format!("renewed {:?} {:?} {}", renewal.ttl, renewal.evidence, renewal.waiters)
             }
             other => format!("{other:?}"),
         }
@@ -199,7 +191,7 @@ struct Outcome {
 async fn apply(stores: &[&dyn Store; 2], step: &Step) -> Outcome {
     match step {
         Step::Submit { client, batch } => {
-            let answers = stores[*client].submit(batch.clone()).await;
+            let answers = stores[*client].carry_out(batch.clone()).await;
             Outcome { answers, broken: None }
         }
         Step::Break(order) => {
@@ -303,15 +295,12 @@ fn heard(
 }
 
 /// What both can be asked: a token belongs to one client, which alone asks with it, and time moves a few times at most.
-pub(crate) fn sensible(mut steps: Vec<Step>, may_be_several: bool) -> Vec<Step> {
+pub(crate) fn sensible(mut steps: Vec<Step>) -> Vec<Step> {
     let mut advances = 0;
     steps.retain_mut(|step| match step {
         Step::Submit { client, batch } => {
             batch.retain(|operation| match operation {
-                Operation::Ask(ask) => {
-                    ask.token.random() % 2 == *client as u128
-                        && (may_be_several || ask.names.len() == 1)
-                }
+                Operation::Ask(ask) => ask.token.random() % 2 == *client as u128,
                 Operation::Renew(_) | Operation::Release(_) => true,
             });
             !batch.is_empty()

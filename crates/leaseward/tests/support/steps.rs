@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leaseward::{
     Mode, Value,
-    store::{Ask, Break, IfBusy, Names, Operation, Release, Renew},
+    store::{Ask, Break, IfBusy, Operation, Release, Renew},
 };
 use proptest::prelude::*;
 
@@ -26,7 +26,6 @@ pub(crate) enum Step {
 pub(crate) struct Times {
     pub(crate) ttls: &'static [u64],
     pub(crate) renewals: &'static [u64],
-    pub(crate) delays: &'static [u64],
     pub(crate) keeps: &'static [u64],
     pub(crate) advances: &'static [u64],
     pub(crate) set_backs: &'static [u64],
@@ -45,29 +44,22 @@ fn millis(choices: &'static [u64]) -> impl Strategy<Value = Duration> {
 }
 
 fn an_ask(times: &'static Times) -> impl Strategy<Value = Operation> {
-    let names = prop_oneof![
-        6 => (0..NAMES.len()).prop_map(|at| Names::from_iter([name(NAMES[at])])),
-        1 => Just(Names::from_iter([name("a"), name("b")])),
-        1 => Just(NAMES.iter().map(|text| name(text)).collect()),
-    ];
     let value = prop::option::of(Just(Value::new("label").expect("short")));
-    let (ttl, delay) = (millis(times.ttls), millis(times.delays));
-    (names, 0..TOKENS, a_mode(), ttl, any::<bool>(), 1_u32..5, delay, value).prop_map(
-        |(names, who, mode, ttl, queue, block, lock_delay, value)| {
-            let may_queue = queue && names.len() == 1;
-            let if_busy = if may_queue { IfBusy::Queue } else { IfBusy::Tell };
-            let token = token(who + 1);
-            Operation::Ask(Ask { names, token, mode, ttl, if_busy, block, lock_delay, value })
+    let ttl = millis(times.ttls);
+    (0..NAMES.len(), 0..TOKENS, a_mode(), ttl, any::<bool>(), 1_u32..5, value).prop_map(
+        |(at, who, mode, ttl, queue, block, value)| {
+            let if_busy = if queue { IfBusy::Queue } else { IfBusy::Tell };
+            let (name, token) = (name(NAMES[at]), token(who + 1));
+            Operation::Ask(Ask { name, token, mode, ttl, if_busy, block, value })
         },
     )
 }
 
 fn an_operation(times: &'static Times) -> impl Strategy<Value = Operation> {
     let whose = (0..NAMES.len(), 0..TOKENS);
-    let renewal =
-        (whose.clone(), millis(times.renewals), 0_u32..3).prop_map(|((at, who), ttl, block)| {
-            Operation::Renew(Renew { name: name(NAMES[at]), token: token(who + 1), ttl, block })
-        });
+    let renewal = (whose.clone(), millis(times.renewals)).prop_map(|((at, who), ttl)| {
+        Operation::Renew(Renew { name: name(NAMES[at]), token: token(who + 1), ttl })
+    });
     let release = (whose, millis(times.keeps)).prop_map(|((at, who), keep)| {
         Operation::Release(Release { name: name(NAMES[at]), token: token(who + 1), keep })
     });

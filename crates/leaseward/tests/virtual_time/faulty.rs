@@ -12,7 +12,8 @@ use leaseward::{
     Error, ErrorKind,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Guarantee, LockView, Push, PushSink, Query, Store,
+        Answer, Batch, Break, Broken, Capability, Completion, Guarantee, LockView, Push, PushSink,
+        Query, Store, answer_later,
     },
     stores::memory::Memory,
 };
@@ -89,7 +90,7 @@ impl Way {
         let pause = self.dice.ms(1, self.weather.slow_max_ms);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            inner.submit(batch).await
+            inner.carry_out(batch).await
         });
     }
 }
@@ -103,9 +104,8 @@ impl Faulty {
         is_bad: Arc<AtomicBool>,
     ) -> Self {
         let mut capability = inner.capability().clone();
-        capability.gathers = false;
         // Several batches under way overtake each other.
-        capability.lanes = dice.pick(&[1, 3]);
+        capability.one_batch_at_a_time = dice.chance(50);
         Self { inner: Arc::new(inner), capability, way: Way { dice, weather, is_bad } }
     }
 }
@@ -144,9 +144,9 @@ impl Store for Faulty {
         }));
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+    fn submit(&self, batch: Batch, reply: Completion) {
         let (inner, way) = (self.inner.clone(), self.way.clone());
-        Box::pin(async move {
+        let answers = async move {
             way.travel().await;
             let weather = way.weather;
             if way.happens(weather.refused) {
@@ -165,14 +165,15 @@ impl Store for Faulty {
                 way.later(inner.clone(), batch.clone());
             }
             let doubt = none(ErrorKind::Indeterminate, &batch);
-            let answers = inner.submit(batch).await;
+            let answers = inner.carry_out(batch).await;
             if way.happens(weather.unanswered) {
                 tokio::time::sleep(PATIENCE).await;
                 return doubt;
             }
             way.travel().await;
             answers
-        })
+        };
+        answer_later(answers, reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

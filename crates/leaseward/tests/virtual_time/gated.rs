@@ -6,7 +6,8 @@ use leaseward::{
     Error, ErrorKind,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Guarantee, LockView, PushSink, Query, Store,
+        Batch, Break, Broken, Capability, Completion, Guarantee, LockView, PushSink, Query, Store,
+        answer_later,
     },
     stores::memory::Memory,
 };
@@ -62,8 +63,7 @@ pub(crate) struct Gated {
 impl Gated {
     pub(crate) fn new(inner: Memory) -> (Arc<Self>, Arc<Gate>) {
         let gate = Arc::new(Gate { state: Mutex::new(State::Open), changed: Notify::new() });
-        let mut capability = inner.capability().clone();
-        capability.gathers = false;
+        let capability = inner.capability().clone();
         (Arc::new(Self { inner: Arc::new(inner), gate: gate.clone(), capability }), gate)
     }
 }
@@ -85,13 +85,13 @@ impl Store for Gated {
         self.inner.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+    fn submit(&self, batch: Batch, reply: Completion) {
         let (inner, gate) = (self.inner.clone(), self.gate.clone());
-        Box::pin(async move {
+        let answers = async move {
             let changed = gate.changed.notified();
             let state = *gate.state.lock();
             let kind = match state {
-                State::Open => return inner.submit(batch).await,
+                State::Open => return inner.carry_out(batch).await,
                 State::Refusing(kind) => kind,
                 State::Keeping => {
                     changed.await;
@@ -100,7 +100,8 @@ impl Store for Gated {
             };
             let refused = |_| Err(Error::new(kind, "the gate is shut"));
             batch.iter().map(refused).collect()
-        })
+        };
+        answer_later(answers, reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

@@ -46,11 +46,10 @@ impl Caller {
             _ => self.locks.semaphore(POOL.0, POOL.1),
         };
         let lock = lock.ttl(Duration::from_millis(self.dice.pick(self.ttls_ms)));
-        match self.dice.below(12) {
+        match self.dice.below(11) {
             0 => lock.no_renewal(),
             1 => lock.min_hold(Duration::from_millis(300)),
-            2 => lock.lock_delay(Duration::from_millis(300)),
-            3 => lock.max_hold(Duration::from_millis(500)),
+            2 => lock.max_hold(Duration::from_millis(500)),
             _ => lock,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use leaseward::{
     ErrorKind, Fence, Mode,
-    store::{Answer, Ask, Break, IfBusy, LockView, Names, Operation, Query, Release, Reply, Store},
+    store::{Answer, Ask, Break, IfBusy, LockView, Operation, Query, Release, Reply, Store},
 };
 use leaseward_testkit::{Proxy, ZooKeeper};
 
@@ -19,13 +19,12 @@ use crate::{
 
 fn ask(at: u128, mode: Mode, if_busy: IfBusy, of: &str) -> Operation {
     Operation::Ask(Ask {
-        names: Names::from_iter([name(of)]),
+        name: name(of),
         token: token(at),
         mode,
         ttl: LONG,
         if_busy,
         block: 1,
-        lock_delay: std::time::Duration::ZERO,
         value: None,
     })
 }
@@ -47,7 +46,7 @@ fn releases(count: u128) -> Vec<Operation> {
 
 fn fence(answer: &Answer) -> Fence {
     match answer {
-        Ok(Reply::Granted(grant)) => grant.blocks[0].first,
+        Ok(Reply::Granted(grant)) => grant.block.first,
         other => panic!("it must be granted: {other:?}"),
     }
 }
@@ -80,14 +79,14 @@ async fn a_batch_costs_as_many_requests_as_one_operation() {
     for url in [server.url("open"), format!("zookeeper://me:secret@{}/own", server.hosts())] {
         let one = store(&url, "one").await;
         // Makes the nodes of the names, and the one that the session writes to.
-        one.submit(asks(COUNT)).await;
-        one.submit(releases(COUNT)).await;
+        one.carry_out(asks(COUNT)).await;
+        one.carry_out(releases(COUNT)).await;
         let before = received(&server);
-        let answers = one.submit(asks(COUNT)).await;
+        let answers = one.carry_out(asks(COUNT)).await;
         let asked = received(&server) - before;
         are_held(&one, &answers).await;
         let before = received(&server);
-        let answers = one.submit(releases(COUNT)).await;
+        let answers = one.carry_out(releases(COUNT)).await;
         let released = received(&server) - before;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Reply::Released))), "{answers:?}");
         // A transaction and a read, a transaction. Heartbeats, and the counting itself, are among them.
@@ -109,9 +108,9 @@ async fn a_batch_at_a_follower_is_told_its_fences() {
             store(&at(servers.leader(), "y"), "other").await
         });
     for _ in 0..10 {
-        let (answers, _) = tokio::join!(one.submit(asks(COUNT)), other.submit(asks(COUNT)));
+        let (answers, _) = tokio::join!(one.carry_out(asks(COUNT)), other.carry_out(asks(COUNT)));
         are_held(&one, &answers).await;
-        tokio::join!(one.submit(releases(COUNT)), other.submit(releases(COUNT)));
+        tokio::join!(one.carry_out(releases(COUNT)), other.carry_out(releases(COUNT)));
     }
 }
 
@@ -122,13 +121,13 @@ async fn what_is_refused_in_a_batch_is_refused_by_itself() {
     let (one, other) = (store(&server.url("x"), "one").await, store(&server.url("x"), "two").await);
     let stranger = format!("zookeeper://me:secret@{}/x", server.hosts());
     let stranger = store(&stranger, "stranger").await;
-    stranger.submit(vec![ask(91, Mode::Exclusive, IfBusy::Queue, "5")]).await;
-    one.submit(asks(COUNT)).await;
-    one.submit(releases(COUNT)).await;
+    stranger.carry_out(vec![ask(91, Mode::Exclusive, IfBusy::Queue, "5")]).await;
+    one.carry_out(asks(COUNT)).await;
+    one.carry_out(releases(COUNT)).await;
     // One name's node has gone; one is held; one belongs to a stranger.
     server.remove("/x/3");
-    other.submit(vec![ask(92, Mode::Exclusive, IfBusy::Queue, "7")]).await;
-    let answers = one.submit(asks(COUNT)).await;
+    other.carry_out(vec![ask(92, Mode::Exclusive, IfBusy::Queue, "7")]).await;
+    let answers = one.carry_out(asks(COUNT)).await;
     let (refused, queued) = (&answers[4], &answers[6]);
     assert!(matches!(refused, Err(error) if error.kind() == ErrorKind::Refused), "{refused:?}");
     assert!(matches!(queued, Ok(Reply::Queued(_))), "{queued:?}");
@@ -140,7 +139,7 @@ async fn what_is_refused_in_a_batch_is_refused_by_itself() {
     }
     // One lease is ended by somebody else.
     other.break_lease(Break { name: name("1"), now: true }).await.expect("broken");
-    let answers = one.submit(releases(COUNT)).await;
+    let answers = one.carry_out(releases(COUNT)).await;
     for (at, answer) in (1..).zip(&answers) {
         let is_right = match at {
             1 => matches!(answer, Ok(Reply::NotYours(_))),
@@ -161,11 +160,11 @@ async fn what_is_refused_in_a_batch_is_refused_by_itself() {
 async fn who_asks_for_one_name_at_the_same_time_has_a_fence_of_its_own() {
     let server = ZooKeeper::start();
     let one = store(&server.url("same"), "one").await;
-    one.submit(vec![ask(1, Mode::Shared, IfBusy::Queue, "x")]).await;
+    one.carry_out(vec![ask(1, Mode::Shared, IfBusy::Queue, "x")]).await;
     for mode in [Mode::Shared, Mode::Permit { capacity: 8 }] {
-        one.submit((1..=8).map(|at| release(at, "x")).collect()).await;
-        let asks = (1..=8).map(|at| one.submit(vec![ask(at, mode, IfBusy::Queue, "x")]));
-        let others = (11..=18).map(|at| one.submit(vec![ask(at, mode, IfBusy::Queue, "y")]));
+        one.carry_out((1..=8).map(|at| release(at, "x")).collect()).await;
+        let asks = (1..=8).map(|at| one.carry_out(vec![ask(at, mode, IfBusy::Queue, "x")]));
+        let others = (11..=18).map(|at| one.carry_out(vec![ask(at, mode, IfBusy::Queue, "y")]));
         join_all(asks.chain(others)).await;
         for of in ["x", "y"] {
             let view = until("all hold it", || async {
@@ -178,13 +177,13 @@ async fn who_asks_for_one_name_at_the_same_time_has_a_fence_of_its_own() {
             fences.dedup();
             assert_eq!(fences.len(), 8, "{view:?}");
         }
-        one.submit((11..=18).map(|at| release(at, "y")).collect()).await;
+        one.carry_out((11..=18).map(|at| release(at, "y")).collect()).await;
     }
 }
 
 /// Sends a batch until each of its operations has come to this; whether it had at once.
 async fn insist(store: &Arc<dyn Store>, batch: &[Operation], is_it: fn(&Answer) -> bool) -> bool {
-    let first = store.submit(batch.to_vec()).await;
+    let first = store.carry_out(batch.to_vec()).await;
     let mut at_once = true;
     for (operation, answer) in batch.iter().zip(first) {
         if is_it(&answer) {
@@ -195,7 +194,7 @@ async fn insist(store: &Arc<dyn Store>, batch: &[Operation], is_it: fn(&Answer) 
         let in_doubt = [ErrorKind::Indeterminate, ErrorKind::Unavailable].map(Some);
         assert!(in_doubt.contains(&kind), "{operation:?} came to {answer:?}");
         until("it is answered", || async {
-            let answer = store.submit(vec![operation.clone()]).await.pop()?;
+            let answer = store.carry_out(vec![operation.clone()]).await.pop()?;
             is_it(&answer).then_some(())
         })
         .await;
@@ -226,7 +225,7 @@ async fn a_batch_that_is_cut_at_any_step_leaves_nothing_behind() {
         is_whole[0] |= insist(&one, &asks, is_granted).await;
         proxy.pass();
         // The same tokens are told the same fences.
-        are_held(&other, &one.submit(asks.clone()).await).await;
+        are_held(&other, &one.carry_out(asks.clone()).await).await;
         if !is_whole[1] {
             proxy.cut_after_reply_bytes(cuts[1] * STEP);
             cuts[1] += 1;
@@ -237,20 +236,4 @@ async fn a_batch_that_is_cut_at_any_step_leaves_nothing_behind() {
         assert!(left.is_empty(), "after {cuts:?} cuts: {left:?}");
     }
     assert!(cuts[0] > 10 && cuts[1] > 1, "cut at {cuts:?} places only");
-}
-
-#[tokio::test]
-async fn what_is_given_up_before_it_is_sent_is_not_done() {
-    let server = ZooKeeper::start();
-    let one = store(&server.url("up"), "one").await;
-    let mut asked = one.submit(asks(3));
-    let asks_once = std::future::poll_fn(|cx| std::task::Poll::Ready(asked.as_mut().poll(cx)));
-    assert!(asks_once.await.is_pending());
-    drop(asked);
-    let others = one.submit(vec![ask(4, Mode::Exclusive, IfBusy::Queue, "4")]).await;
-    assert!(matches!(others[0], Ok(Reply::Granted(_))));
-    let held: Vec<_> = views(&one).await.iter().map(|view| view.name.to_string()).collect();
-    assert_eq!(held, ["4"]);
-    let answers = one.submit(asks(3)).await;
-    assert!(answers.iter().all(|answer| matches!(answer, Ok(Reply::Granted(_)))), "{answers:?}");
 }

@@ -18,6 +18,10 @@ pub(super) enum Violation {
     BeyondStore { deadline: Moment, expires: Option<Moment> },
     /// A caller waits for ever though everything works.
     Starved { client: usize },
+    /// The store has something of a token that its client does not know and has nothing under way for.
+    Ghost { token: String },
+    /// A token is in a client's table though nothing is left to do about it.
+    Leftover { client: usize },
 }
 
 /// The resource that the lock protects: takes a fence equal to or above the highest it has seen (R12).
@@ -74,23 +78,23 @@ impl Check {
         self.register.start = self.register.start.max(start);
     }
 
-    /// Looks at what everybody believes at this moment.
+    /// Looks at what the clients believe at this moment.
     pub(super) fn look(&mut self, clients: &mut [Client], space: &Space, name: &Name, now: Moment) {
         let mut relying: Option<Fence> = None;
-        for bid in clients.iter_mut().flat_map(|client| client.bids.iter_mut()) {
-            let Some(deadline) = bid.claim.deadline() else { continue };
-            let believes = now < deadline;
-            if let Some(holder) = &mut bid.holder {
-                if believes && holder.lapsed {
-                    self.found.push(Violation::Revived { fence: holder.fence });
+        for client in clients {
+            for cell in client.cells() {
+                let deadline = client.relied_on_until(&cell, now);
+                if let Some(holder) = client.holders.get_mut(&cell.id) {
+                    if deadline.is_some() && holder.lapsed {
+                        self.found.push(Violation::Revived { fence: holder.fence });
+                    }
+                    holder.lapsed = deadline.is_none();
                 }
-                holder.lapsed = !believes;
-                if believes && let Some(other) = relying.replace(holder.fence) {
-                    self.found.push(Violation::TwoHolders { fences: [other, holder.fence] });
+                let Some(deadline) = deadline else { continue };
+                if let Some(other) = relying.replace(cell.fence()) {
+                    self.found.push(Violation::TwoHolders { fences: [other, cell.fence()] });
                 }
-            }
-            if believes {
-                let expires = space.expiry(name, &bid.token, now);
+                let expires = space.expiry(name, &cell.token, now);
                 if expires.is_none_or(|expires| deadline > expires) {
                     self.found.push(Violation::BeyondStore { deadline, expires });
                 }

@@ -1,41 +1,63 @@
-//! A process with its callers: the engine's decisions ([`Claim`], [`Cohort`]) with next to nothing around them.
+//! A process: the engine's own table of tokens, with nothing else around it.
 //!
 //! What the engine does with tasks, locks and channels is done here with numbers: a caller is an entry in a queue, a
-//! guard is a [`Holder`], a timer is a moment. Tokens that have ended stay for a while, as the engine's do while
-//! answers to them are under way.
+//! guard is a [`Holder`], a timer is a moment. Effects are carried out later than decided, in their order, as the engine
+//! does it outside of its lock: what another thread does meanwhile happens in between.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
-
-use smallvec::smallvec;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{check::Check, dice::Dice, plan::Plan};
 use crate::{
-    Fence, Mode, Name, Token,
+    Fence, LostReason, Mode, Name, Token,
     clock::Moment,
     engine::{
-        claim::{self, Claim, Decision},
-        cohort::{self, Cohort, HandOver},
+        acquisition::{Caller, CallerId, Event, Send, Setting},
+        cell::TokenCell,
+        names::{Around, Effect, Names, Tell, Visit},
+        spec::{Extras, Spec},
     },
-    store::{Ask, IfBusy, Operation, Release, Renew},
+    store::{Answer, Grant, IfBusy},
 };
 
-/// Ended tokens a client remembers.
-const GRAVES_MAX: usize = 6;
 /// Callers of one client that wait at a time: more only make histories longer.
 const CALLERS_MAX: usize = 4;
-/// How often a release is sent if nobody answers.
-const RELEASES_MAX: u32 = 4;
-/// As in the engine: a cohort with local waiters asks this often whether another process waits.
-const TURN: Duration = Duration::from_secs(1);
 
-/// Somebody of this process who wants the lease.
-#[derive(Debug)]
-pub(super) struct Caller {
+/// A caller of this process that wants the lease.
+#[derive(Clone)]
+pub(super) struct SimCaller {
+    id: CallerId,
     since: Moment,
     gives_up: Moment,
+    spec: Arc<Spec>,
 }
 
-/// Somebody of this process who has it.
+impl Caller for SimCaller {
+    type Holder = ();
+    type Pending = ();
+    type Releaser = ();
+
+    fn id(&self) -> CallerId {
+        self.id
+    }
+
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn holder(&mut self) -> Option<()> {
+        None
+    }
+
+    fn begins_to_wait(&mut self) -> Option<()> {
+        None
+    }
+}
+
+/// A caller of this process that has the lease.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) fence: Fence,
@@ -46,74 +68,190 @@ pub(super) struct Holder {
     leaves: Moment,
 }
 
-/// One token.
-#[derive(Debug)]
-pub(super) struct Bid {
-    pub(super) id: u64,
-    pub(super) token: Token,
-    pub(super) claim: Claim,
-    pub(super) holder: Option<Holder>,
-    if_busy: IfBusy,
-    pub(super) cohort: Option<Cohort>,
-    pub(super) callers: VecDeque<Caller>,
-    /// When to ask or renew next.
-    pub(super) due: Moment,
-    /// Until when the answer to a reservation is awaited.
-    reserved_by: Moment,
-    /// Nobody here holds it until fences have been reserved.
-    is_passing: bool,
-    /// Releases to be sent yet unless one is answered.
-    pub(super) releases: u32,
-}
-
-/// What a turn of a client takes and gives.
+/// What a client takes and gives.
 pub(super) struct Turn<'a> {
     pub(super) now: Moment,
     pub(super) dice: &'a mut Dice,
     pub(super) plan: &'a Plan,
     pub(super) check: &'a mut Check,
-    pub(super) sends: Vec<(u64, Operation)>,
 }
 
-#[derive(Debug)]
 pub(super) struct Client {
     /// Another one after a crash: what is on its way to the old one vanishes.
     pub(super) id: u32,
-    pub(super) bids: Vec<Bid>,
+    pub(super) names: Names<SimCaller>,
+    pub(super) holders: HashMap<u64, Holder>,
+    pub(super) outbox: VecDeque<Effect<SimCaller>>,
+    /// Tokens that ended without a word from the store, or whose lease has moved.
+    pub(super) given_up: Vec<Token>,
     pub(super) paused_until: Moment,
     /// When it is woken next.
     pub(super) planned: Moment,
+    pub(super) is_closing: bool,
     pub(super) name: Name,
     who: Arc<str>,
     pub(super) ttl: Duration,
-    next_bid: u64,
+    setting: Setting,
+    wakes: HashMap<u64, Moment>,
+    next_id: u64,
+}
+
+/// What surrounds a client's tokens.
+struct Surroundings<'a> {
+    now: Moment,
+    dice: &'a mut Dice,
+    id: u32,
+    who: &'a Arc<str>,
+    setting: Setting,
+    is_closing: bool,
+    wakes: &'a mut HashMap<u64, Moment>,
+    next_id: &'a mut u64,
+}
+
+impl Around for Surroundings<'_> {
+    fn now(&self) -> Moment {
+        self.now
+    }
+
+    fn random(&mut self) -> f64 {
+        self.dice.below(1_000) as f64 / 1_000.0
+    }
+
+    fn new_token(&mut self) -> Token {
+        let random = (u128::from(self.id) << 64) | u128::from(self.new_id());
+        Token::new(random, self.who.clone())
+    }
+
+    fn new_id(&mut self) -> u64 {
+        *self.next_id += 1;
+        *self.next_id
+    }
+
+    fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    fn owes(&mut self, _tokens: isize) {}
+
+    fn wake_at(&mut self, cell: &Arc<TokenCell>, at: Moment) {
+        self.wakes.remove(&cell.id);
+        if at != Moment::NEVER {
+            self.wakes.insert(cell.id, at);
+        }
+    }
 }
 
 impl Client {
-    pub(super) fn new(id: u32, name: Name, ttl: Duration) -> Self {
-        let who = Arc::from(format!("client-{id}"));
-        let (paused_until, planned) = (Moment::from_nanos(0), Moment::NEVER);
-        Self { id, bids: Vec::new(), paused_until, planned, name, who, ttl, next_bid: 0 }
+    pub(super) fn new(id: u32, name: Name, ttl: Duration, setting: Setting) -> Self {
+        Self {
+            id,
+            names: Names::default(),
+            holders: HashMap::new(),
+            outbox: VecDeque::new(),
+            given_up: Vec::new(),
+            paused_until: Moment::from_nanos(0),
+            planned: Moment::NEVER,
+            is_closing: false,
+            name,
+            who: Arc::from(format!("client-{id}")),
+            ttl,
+            setting,
+            wakes: HashMap::new(),
+            next_id: 0,
+        }
+    }
+
+    /// Its tokens, in the order in which they came.
+    pub(super) fn cells(&self) -> Vec<Arc<TokenCell>> {
+        let mut cells: Vec<_> = self.names.iter().map(|entry| entry.cell.clone()).collect();
+        cells.sort_by_key(|cell| cell.id);
+        cells
     }
 
     pub(super) fn has_callers(&self) -> bool {
-        self.bids.iter().any(|bid| !bid.callers.is_empty())
+        self.names.iter().any(|entry| !entry.acquisition.callers().is_empty())
+    }
+
+    pub(super) fn knows(&self, token: &Token) -> bool {
+        self.names.iter().any(|entry| entry.cell.token == *token)
+    }
+
+    /// Until when the lease of a token is relied on, if it is relied on now.
+    pub(super) fn relied_on_until(&self, cell: &TokenCell, now: Moment) -> Option<Moment> {
+        let entry = self.names.iter().find(|entry| entry.cell.id == cell.id)?;
+        entry.acquisition.held().map(|held| held.deadline()).filter(|deadline| now < *deadline)
     }
 
     /// The holder that relies on the lease now.
     pub(super) fn holder(&self, now: Moment) -> Option<&Holder> {
-        let relies = |bid: &&Bid| bid.claim.deadline().is_some_and(|deadline| now < deadline);
-        self.bids.iter().filter(relies).find_map(|bid| bid.holder.as_ref())
+        let cells = self.cells();
+        let cell = cells.iter().find(|cell| self.relied_on_until(cell, now).is_some())?;
+        self.holders.get(&cell.id)
     }
 
     /// When it wants to be woken.
     pub(super) fn next_due(&self) -> Moment {
-        self.bids.iter().map(Bid::next_due).min().unwrap_or(Moment::NEVER)
+        let callers = self.names.iter().flat_map(|entry| entry.acquisition.callers());
+        let gives_up = callers.map(|caller| caller.gives_up);
+        let leaves = self.holders.values().map(|holder| holder.leaves);
+        self.wakes.values().copied().chain(gives_up).chain(leaves).min().unwrap_or(Moment::NEVER)
     }
 
-    /// A caller comes: it joins the token this process has, or bids with a new one.
+    /// Does something with the tokens, and takes down what follows. `is_unheard`: a token that is forgotten by this has
+    /// not heard of its end from the store.
+    fn visit(
+        &mut self,
+        turn: &mut Turn<'_>,
+        is_unheard: bool,
+        act: impl FnOnce(&mut Visit<'_, SimCaller>),
+    ) {
+        let before = self.cells();
+        let mut around = Surroundings {
+            now: turn.now,
+            dice: turn.dice,
+            id: self.id,
+            who: &self.who,
+            setting: self.setting,
+            is_closing: self.is_closing,
+            wakes: &mut self.wakes,
+            next_id: &mut self.next_id,
+        };
+        let mut visit = Visit::new(&mut self.names, &mut around);
+        act(&mut visit);
+        let (effects, tells) = (visit.effects, visit.tells);
+        self.outbox.extend(effects);
+        // A holder whose lease has gone hears of it.
+        for cell in &before {
+            if cell.ended().is_some() || !self.knows(&cell.token) {
+                self.holders.remove(&cell.id);
+            }
+            if is_unheard && !self.knows(&cell.token) {
+                self.given_up.push(cell.token.clone());
+            }
+        }
+        for tell in tells {
+            if let Tell::Granted(caller, cell, fence) = tell {
+                self.seat(&cell, &caller, fence, turn);
+            }
+        }
+    }
+
+    fn seat(&mut self, cell: &TokenCell, caller: &SimCaller, fence: Fence, turn: &mut Turn<'_>) {
+        let waited = turn.now.since(caller.since).as_nanos();
+        turn.check.waited_ns += u64::try_from(waited).expect("BUG: a history of centuries");
+        let start = turn.check.started(fence);
+        let leaves = turn.now + turn.dice.ms(0, turn.plan.hold_ms);
+        self.holders.insert(cell.id, Holder { fence, start, lapsed: false, leaves });
+    }
+
+    /// A caller comes: it joins the token this process has, or asks with a new one.
     pub(super) fn come(&mut self, turn: &mut Turn<'_>) {
-        if self.bids.iter().map(|bid| bid.callers.len()).sum::<usize>() >= CALLERS_MAX {
+        let waiting: usize = self.names.iter().map(|entry| entry.acquisition.callers().len()).sum();
+        if waiting >= CALLERS_MAX || self.is_closing {
             return;
         }
         let gives_up = if turn.dice.chance(turn.plan.impatient) {
@@ -121,248 +259,133 @@ impl Client {
         } else {
             Moment::NEVER
         };
-        let caller = Caller { since: turn.now, gives_up };
-        if turn.dice.chance(turn.plan.tries) {
-            return self.bid(IfBusy::Tell, [caller].into(), turn);
-        }
-        let open = |bid: &Bid| !bid.claim.is_ended() && bid.if_busy == IfBusy::Queue;
-        match self.bids.iter().position(open) {
-            Some(at) => {
-                self.bids[at].callers.push_back(caller);
-                self.reserve_ahead(at, turn);
-                let bid = &mut self.bids[at];
-                if bid.claim.is_held() {
-                    bid.due = bid.due.min(turn.now + TURN);
-                }
+        let is_try = turn.dice.chance(turn.plan.tries);
+        let spec = self.spec(if is_try { IfBusy::Tell } else { IfBusy::Queue }, turn);
+        self.next_id += 1;
+        let caller =
+            SimCaller { id: self.next_id, since: turn.now, gives_up, spec: Arc::new(spec.clone()) };
+        let name = self.name.clone();
+        self.visit(turn, false, |visit| {
+            let caller = match is_try {
+                true => Err(caller),
+                false => visit.join((0, &name), caller),
+            };
+            if let Err(caller) = caller {
+                visit.enter((0, &name), spec, [caller].into(), None);
             }
-            None => self.bid(IfBusy::Queue, [caller].into(), turn),
-        }
+        });
     }
 
-    fn bid(&mut self, if_busy: IfBusy, callers: VecDeque<Caller>, turn: &mut Turn<'_>) {
-        self.next_bid += 1;
-        let random = (u128::from(self.id) << 64) | u128::from(self.next_bid);
-        let fresh = Token::new(random, self.who.clone());
-        let dead = self.bids.iter().rev().find(|bid| bid.claim.is_ended());
-        let token = dead.map_or(fresh.clone(), |dead| claim::token_after(&dead.token, fresh));
-        self.bids.push(Bid {
-            id: self.next_bid,
-            token,
-            claim: Claim::new(),
-            holder: None,
+    fn spec(&self, if_busy: IfBusy, turn: &mut Turn<'_>) -> Spec {
+        let min_hold_ms = if turn.dice.chance(turn.plan.keep) { 300 } else { 0 };
+        let rides_out = turn.dice.chance(50);
+        let has_extras = min_hold_ms > 0 || rides_out;
+        let extras = Extras { min_hold_ms, rides_out, ..Extras::default() };
+        let millis = |time: Duration| u32::try_from(time.as_millis()).expect("BUG: a TTL of weeks");
+        Spec {
+            mode: Mode::Exclusive.into(),
             if_busy,
-            cohort: None,
-            callers,
-            due: Moment::NEVER,
-            reserved_by: Moment::NEVER,
-            is_passing: false,
-            releases: 0,
-        });
-        self.ask(self.bids.len() - 1, turn);
-    }
-
-    /// Forgets the tokens that ended long ago.
-    pub(super) fn prune(&mut self) {
-        let graves = self.bids.iter().filter(|bid| bid.claim.is_ended()).count();
-        let mut surplus = graves.saturating_sub(GRAVES_MAX);
-        self.bids.retain(|bid| {
-            let goes = surplus > 0 && bid.claim.is_ended();
-            surplus -= usize::from(goes);
-            !goes
-        });
-    }
-
-    pub(super) fn ask(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let bid = &mut self.bids[at];
-        bid.due = turn.now + turn.plan.patience(self.ttl);
-        let operation = Operation::Ask(Ask {
-            names: smallvec![self.name.clone()],
-            token: bid.token.clone(),
-            mode: Mode::Exclusive,
-            ttl: self.ttl,
-            if_busy: bid.if_busy,
-            block: cohort::block_for(bid.callers.len()),
-            lock_delay: Duration::from_millis(turn.plan.lock_delay_ms),
-            value: None,
-        });
-        turn.sends.push((bid.id, operation));
-    }
-
-    pub(super) fn renew(&mut self, at: usize, ttl: Duration, block: u32, turn: &mut Turn<'_>) {
-        let bid = &mut self.bids[at];
-        let (name, token) = (self.name.clone(), bid.token.clone());
-        turn.sends.push((bid.id, Operation::Renew(Renew { name, token, ttl, block })));
-    }
-
-    /// A holder renews for another time than the TTL.
-    pub(super) fn extend(&mut self, turn: &mut Turn<'_>) {
-        let ttl = turn.dice.pick(&[self.ttl / 4, self.ttl * 3]);
-        if let Some(at) = self.bids.iter().position(|bid| bid.holder.is_some()) {
-            self.renew(at, ttl, 0, turn);
+            ttl_ms: millis(self.ttl),
+            renew_ms: millis(self.ttl / 3),
+            extras: has_extras.then(|| Arc::new(extras)),
         }
     }
 
-    pub(super) fn release(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let keep = if turn.dice.chance(turn.plan.keep) {
-            Duration::from_millis(300)
-        } else {
-            Duration::ZERO
-        };
-        let bid = &mut self.bids[at];
-        bid.claim.end();
-        bid.holder = None;
-        bid.is_passing = false;
-        if bid.releases == 0 {
-            bid.releases = RELEASES_MAX;
+    /// Something happened to a token.
+    pub(super) fn on(
+        &mut self,
+        cell: &Arc<TokenCell>,
+        event: Event<SimCaller>,
+        turn: &mut Turn<'_>,
+    ) {
+        if matches!(event, Event::Released(_) | Event::Unused | Event::Detached | Event::Closing) {
+            self.holders.remove(&cell.id);
         }
-        bid.due = turn.now + turn.plan.patience(self.ttl);
-        let (name, token) = (self.name.clone(), bid.token.clone());
-        turn.sends.push((bid.id, Operation::Release(Release { name, token, keep })));
+        if matches!(event, Event::Detached) {
+            // What becomes of its lease is another process's business.
+            self.given_up.push(cell.token.clone());
+        }
+        let is_unheard = matches!(event, Event::Due);
+        self.visit(turn, is_unheard, |visit| visit.on(cell, event));
     }
 
-    /// The token is dead: the store is told, and callers who are left bid with a new one.
-    pub(super) fn end(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let callers = std::mem::take(&mut self.bids[at].callers);
-        self.release(at, turn);
-        if !callers.is_empty() {
-            self.bid(IfBusy::Queue, callers, turn);
-        }
+    /// An operation was answered.
+    pub(super) fn answered(
+        &mut self,
+        cell: &Arc<TokenCell>,
+        send: Send,
+        sent: Moment,
+        answer: Answer,
+        turn: &mut Turn<'_>,
+    ) {
+        let is_unheard = answer.is_err();
+        self.visit(turn, is_unheard, |visit| visit.answered(cell, send, sent, answer));
+    }
+
+    pub(super) fn pushed(&mut self, token: &Token, grant: Grant, turn: &mut Turn<'_>) {
+        let name = self.name.clone();
+        self.visit(turn, false, |visit| visit.pushed((0, &name), token, grant));
     }
 
     /// The time has come for something, perhaps long ago.
     pub(super) fn wake(&mut self, turn: &mut Turn<'_>) {
-        let ids: Vec<_> = self.bids.iter().map(|bid| bid.id).collect();
-        for id in ids {
-            let Some(at) = self.bids.iter().position(|bid| bid.id == id) else { continue };
-            // After a pause a holder may leave before anybody looked at the deadline.
-            if turn.dice.chance(50) {
-                self.leave_if_done(at, turn);
-                self.look_after(at, turn);
-            } else {
-                self.look_after(at, turn);
-                self.leave_if_done(at, turn);
+        for cell in self.cells() {
+            // After a pause a holder may leave before its timer has looked at the deadline.
+            let leaves_first = turn.dice.chance(50);
+            for leaves in [leaves_first, !leaves_first] {
+                if leaves {
+                    self.leave_if_done(&cell, turn);
+                } else {
+                    self.look_if_due(&cell, turn);
+                }
             }
+            self.give_up(&cell, turn);
         }
     }
 
-    fn look_after(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let now = turn.now;
-        if let Decision::Lost(_) = self.bids[at].claim.tick(now) {
-            return self.end(at, turn);
-        }
-        let bid = &mut self.bids[at];
-        bid.callers.retain(|caller| caller.gives_up > now);
-        if bid.reserved_by <= now {
-            self.reservation_answered(at, turn);
-        }
-        let bid = &mut self.bids[at];
-        if bid.claim.is_ended() {
-            if bid.releases > 1 && bid.due <= now {
-                bid.releases -= 1;
-                self.release(at, turn);
-            }
-        } else if bid.claim.is_held() {
-            if bid.due <= now {
-                self.renew_in_time(at, turn);
-            }
-        } else if bid.callers.is_empty() {
-            self.end(at, turn);
-        } else if bid.due <= now {
-            self.ask(at, turn);
+    fn leave_if_done(&mut self, cell: &Arc<TokenCell>, turn: &mut Turn<'_>) {
+        let leaves = self.holders.get(&cell.id).map_or(Moment::NEVER, |holder| holder.leaves);
+        if leaves <= turn.now {
+            let detaches = turn.dice.chance(turn.plan.detach);
+            let event = match (detaches, turn.dice.chance(5)) {
+                (true, _) => Event::Detached,
+                (false, true) => Event::Unused,
+                (false, false) => Event::Released(Some(())),
+            };
+            self.on(cell, event, turn);
         }
     }
 
-    pub(super) fn renew_in_time(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let interval = self.ttl / 3;
-        let bid = &mut self.bids[at];
-        bid.due = turn.now + if bid.callers.is_empty() { interval } else { interval.min(TURN) };
-        self.renew(at, self.ttl, 0, turn);
-    }
-
-    fn leave_if_done(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let is_done = |holder: &Holder| holder.leaves <= turn.now;
-        if self.bids[at].holder.as_ref().is_some_and(is_done) {
-            self.leave(at, turn);
+    fn look_if_due(&mut self, cell: &Arc<TokenCell>, turn: &mut Turn<'_>) {
+        if self.wakes.get(&cell.id).is_some_and(|at| *at <= turn.now) {
+            self.wakes.remove(&cell.id);
+            self.on(cell, Event::Due, turn);
         }
     }
 
-    /// The holder is done: the next caller here has it, or it goes back to the store.
-    fn leave(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let bid = &mut self.bids[at];
-        bid.holder = None;
-        let (Some(deadline), Some(cohort), false) =
-            (bid.claim.deadline(), bid.cohort.as_mut(), bid.callers.is_empty())
-        else {
-            return self.end(at, turn);
-        };
-        match cohort.hand_over(turn.now, deadline, true) {
-            HandOver::Pass => {
-                let fence = cohort.fence();
-                self.seat(at, fence, turn);
-                self.reserve_ahead(at, turn);
-            }
-            HandOver::Reserve => {
-                bid.is_passing = true;
-                self.reserve_ahead(at, turn);
-            }
-            HandOver::GiveBack => self.end(at, turn),
+    fn give_up(&mut self, cell: &Arc<TokenCell>, turn: &mut Turn<'_>) {
+        let Some(entry) = self.names.find(cell) else { return };
+        let callers = entry.acquisition.callers().iter();
+        let gone: Vec<_> =
+            callers.filter(|caller| caller.gives_up <= turn.now).map(|caller| caller.id).collect();
+        for caller in gone {
+            self.on(cell, Event::Left(caller), turn);
         }
     }
 
-    pub(super) fn seat(&mut self, at: usize, fence: Fence, turn: &mut Turn<'_>) {
-        let bid = &mut self.bids[at];
-        bid.is_passing = false;
-        if let Some(caller) = bid.callers.pop_front() {
-            let waited = turn.now.since(caller.since).as_nanos();
-            turn.check.waited_ns += u64::try_from(waited).expect("BUG: a history of centuries");
-        }
-        let start = turn.check.started(fence);
-        let leaves = turn.now + turn.dice.ms(0, turn.plan.hold_ms);
-        bid.holder = Some(Holder { fence, start, lapsed: false, leaves });
-    }
-
-    pub(super) fn reserve_ahead(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let bid = &mut self.bids[at];
-        let callers = bid.callers.len();
-        let Some(cohort) = bid.cohort.as_mut().filter(|_| bid.claim.is_held()) else { return };
-        let block = cohort.reserve(callers, true);
-        if block > 0 {
-            bid.reserved_by = turn.now + turn.plan.patience(self.ttl);
-            self.renew(at, self.ttl, block, turn);
+    /// Each token hears the same.
+    pub(super) fn all_hear(&mut self, event: fn() -> Event<SimCaller>, turn: &mut Turn<'_>) {
+        for cell in self.cells() {
+            self.on(&cell, event(), turn);
         }
     }
 
-    /// A reservation was answered or will not be: the lease can be passed on, or must go back.
-    pub(super) fn reservation_answered(&mut self, at: usize, turn: &mut Turn<'_>) {
-        let bid = &mut self.bids[at];
-        bid.reserved_by = Moment::NEVER;
-        if let Some(cohort) = &mut bid.cohort {
-            cohort.reserved();
-        }
-        let (true, Some(deadline), Some(cohort)) =
-            (bid.is_passing, bid.claim.deadline(), bid.cohort.as_mut())
-        else {
-            return;
-        };
-        match cohort.hand_over(turn.now, deadline, false) {
-            HandOver::Pass if !bid.callers.is_empty() => {
-                let fence = cohort.fence();
-                self.seat(at, fence, turn);
-            }
-            _ => self.end(at, turn),
-        }
+    pub(super) fn shut_down(&mut self, turn: &mut Turn<'_>) {
+        self.is_closing = true;
+        self.all_hear(|| Event::Closing, turn);
     }
-}
 
-impl Bid {
-    fn next_due(&self) -> Moment {
-        if self.claim.is_ended() {
-            return if self.releases > 1 { self.due } else { Moment::NEVER };
-        }
-        let deadline = self.claim.deadline().unwrap_or(Moment::NEVER);
-        let leaves = self.holder.as_ref().map_or(Moment::NEVER, |holder| holder.leaves);
-        let gives_up = self.callers.iter().map(|caller| caller.gives_up).min();
-        let callers = gives_up.unwrap_or(Moment::NEVER);
-        self.due.min(deadline).min(leaves).min(callers).min(self.reserved_by)
+    pub(super) fn lose_all(&mut self, turn: &mut Turn<'_>) {
+        self.all_hear(|| Event::Lost(LostReason::SessionEnded), turn);
     }
 }

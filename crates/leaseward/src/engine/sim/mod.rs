@@ -1,9 +1,10 @@
 //! The simulation: whole histories of clients and one store under virtual time, drawn by a seed.
 //!
-//! Pure: no runtime, no threads, no clock. Several [clients](client), built on the very same [`Claim`](super::claim) and
-//! [`Cohort`](super::cohort) that the engine runs on, share the memory store's own `Space` over a network that delays,
-//! reorders, loses and repeats requests, answers and pushes. Processes stand still, crash and give up. At every step a
-//! [referee](check) looks at what everybody believes; when the faults stop, every caller must be served.
+//! Pure: no runtime, no threads, no clock. Several [clients](client), each a table of the engine's own
+//! [`Acquisition`](super::acquisition), share the memory store's own `Space` over a network that delays, reorders, loses
+//! and repeats requests, answers and pushes. Processes stand still, crash, shut down; callers give up; what was decided
+//! is carried out later than what another thread does meanwhile. At every step a [referee](check) looks at what the
+//! clients believe; when the faults stop, every caller must be served and nothing may be left behind.
 //!
 //! `LEASEWARD_SIM_SEED=n cargo test -p leaseward --lib sim::tests::any_history -- --nocapture` tells one history in
 //! words; `LEASEWARD_SIM_HISTORIES=n` tries more of them than the default.
@@ -17,7 +18,6 @@
 mod check;
 mod client;
 mod dice;
-mod hears;
 mod plan;
 mod tests;
 mod trace;

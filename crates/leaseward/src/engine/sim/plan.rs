@@ -39,9 +39,23 @@ pub(super) struct Plan {
     pub(super) writes: u64,
     /// Of histories: the wall clock stands still, so that the fence counter runs ahead of it.
     pub(super) frozen_wall: u64,
-    pub(super) lock_delay_ms: u64,
-    /// Of releases: those that keep the name for a minimum hold.
+    /// Of tokens: those with a minimum hold.
     pub(super) keep: u64,
+    /// Of operations: those answered as lost that are carried out after that.
+    pub(super) late: u64,
+    /// Of decisions and operations: those that are carried out later than what another thread does meanwhile.
+    pub(super) late_effects: u64,
+    /// Of what callers do: the client shuts down.
+    pub(super) shutdown: u64,
+    /// Of what callers do: the store says that something changed.
+    pub(super) looks: u64,
+    /// Of holds: those that end by a handle.
+    pub(super) detach: u64,
+    /// Of what callers do: the session of the client ends.
+    pub(super) session_lost: u64,
+    pub(super) cohorts: bool,
+    /// Whether the store keeps a queue.
+    pub(super) queues: bool,
 }
 
 impl Plan {
@@ -67,15 +81,22 @@ impl Plan {
             breaks: dice.pick(&[0, 0, 3]),
             writes: 15,
             frozen_wall: 50,
-            lock_delay_ms: dice.pick(&[0, 0, 700]),
             keep: dice.pick(&[0, 0, 10]),
+            late: dice.pick(&[0, 10]),
+            late_effects: dice.pick(&[0, 20]),
+            shutdown: dice.pick(&[0, 1]),
+            looks: dice.pick(&[0, 5]),
+            detach: dice.pick(&[0, 0, 5]),
+            session_lost: dice.pick(&[0, 1]),
+            cohorts: dice.chance(75),
+            queues: dice.chance(80),
         }
     }
 
     /// The trouble in which a rule shows soonest; the rest stays as drawn.
     pub(super) fn against(rule: Rule, dice: &mut Dice) -> Self {
         let mut plan = Self::drawn(dice);
-        plan.lock_delay_ms = 0;
+        (plan.cohorts, plan.queues) = (true, true);
         match rule {
             // An old push must outlive its lease, the next ask of its token and that ask's answer.
             Rule::R1 => {
@@ -90,7 +111,13 @@ impl Plan {
                 (plan.slow_push, plan.slow, plan.slow_max_ms) = (70, 30, 4_000);
                 (plan.lost, plan.hold_ms) = (40, 400);
             }
-            Rule::R3 => (plan.slow_push, plan.slow_max_ms) = (50, 5_000),
+            // A push that arrives near the end of its lease, and nothing else that makes callers wait.
+            Rule::R3 => {
+                plan.ttls_ms = &[3_000];
+                (plan.slow_push, plan.slow, plan.slow_max_ms, plan.lost) = (50, 50, 6_000, 0);
+                (plan.pause, plan.crash, plan.shutdown, plan.session_lost) = (0, 0, 0, 0);
+                (plan.looks, plan.detach, plan.late, plan.hold_ms) = (0, 0, 0, 400);
+            }
             Rule::R4 => (plan.lost, plan.hold_ms) = (30, 2_500),
             // An answer that arrives between the deadline it would move and the one it moves it to.
             Rule::R5 => {

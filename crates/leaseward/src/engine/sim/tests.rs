@@ -117,7 +117,7 @@ fn without_r2_a_push_before_any_answer_starts_a_second_holder() {
 fn without_r3_nobody_is_hurt_but_callers_wait_longer() {
     let run = |seed| against(Rule::R3, seed, |_| true);
     let (mut with, mut lacking) = (Duration::ZERO, Duration::ZERO);
-    for seed in 0..150 {
+    for seed in 0..600 {
         let outcome = without(Rule::R3, || run(seed));
         assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
         lacking += outcome.waited;

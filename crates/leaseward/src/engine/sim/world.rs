@@ -1,6 +1,6 @@
 //! The world of a history: virtual time, one store, a network that does its worst, processes that stand still or die.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
 use super::{
     check::{Check, Violation},
@@ -10,9 +10,15 @@ use super::{
     trace::Trace,
 };
 use crate::{
-    Fence, Name, Token,
+    Error, ErrorKind, Fence, Mode, Name, Token,
     clock::Moment,
-    store::{Answer, Break, Grant, Operation, Push},
+    engine::spec::Spec,
+    engine::{
+        acquisition::{self, Send, Setting},
+        cell::TokenCell,
+        names::Effect,
+    },
+    store::{Answer, Ask, Break, Grant, IfBusy, Operation, Push, Release, Renew},
     stores::memory::space::{Effects, Now, Space, Wall},
 };
 
@@ -23,21 +29,21 @@ const EVENTS_MAX: u32 = 100_000;
 
 #[derive(Debug)]
 enum Event {
-    /// Something of a client's own is due.
-    Wake(usize),
+    /// Something of a client's own is due, unless it has planned otherwise since.
+    Wake(usize, Moment),
     /// A client's callers do something.
     Act(usize),
-    Request {
+    /// What a client has decided is carried out.
+    Drain(usize),
+    /// An operation leaves the lane.
+    Depart {
         from: u32,
-        bid: u64,
-        sent: Moment,
-        operation: Operation,
+        id: u64,
     },
+    Request(Sent),
     Answer {
         to: u32,
-        bid: u64,
-        sent: Moment,
-        operation: Operation,
+        id: u64,
         answer: Answer,
     },
     Push {
@@ -51,15 +57,33 @@ enum Event {
     },
 }
 
+/// An operation of a client, from its lane to its answer.
+#[derive(Clone, Debug)]
+struct Sent {
+    from: u32,
+    id: u64,
+    cell: Arc<TokenCell>,
+    send: Send,
+    /// A renewal for another time than the TTL.
+    ttl: Duration,
+    if_busy: IfBusy,
+    /// When it left the lane; `NEVER` before that.
+    sent: Moment,
+    /// Whether the network carries its answer.
+    is_heard: bool,
+}
+
 impl Event {
     fn code(&self) -> (u64, u64) {
         match self {
-            Self::Wake(client) => (1, *client as u64),
+            Self::Wake(client, _) => (1, *client as u64),
             Self::Act(client) => (2, *client as u64),
-            Self::Request { from, bid, .. } => (3, u64::from(*from) << 32 | bid),
-            Self::Answer { to, bid, .. } => (4, u64::from(*to) << 32 | bid),
+            Self::Request(sent) => (3, u64::from(sent.from) << 32 | sent.id),
+            Self::Answer { to, id, .. } => (4, u64::from(*to) << 32 | id),
             Self::Push { grant, .. } => (5, grant.fence().get()),
             Self::Write { fence, .. } => (6, fence.get()),
+            Self::Drain(client) => (7, *client as u64),
+            Self::Depart { from, id } => (8, u64::from(*from) << 32 | id),
         }
     }
 }
@@ -96,7 +120,10 @@ pub(super) struct World {
     space: Space,
     wall_stands: bool,
     queue: BinaryHeap<Reverse<Due>>,
+    /// Operations that no answer has come for.
+    unanswered: Vec<Sent>,
     next_order: u64,
+    next_operation: u64,
     next_client: u32,
     /// Whether anything still goes wrong.
     faults: bool,
@@ -126,7 +153,9 @@ impl World {
             space: Space::default(),
             wall_stands,
             queue: BinaryHeap::new(),
+            unanswered: Vec::new(),
             next_order: 0,
+            next_operation: 0,
             next_client: 0,
             faults: true,
             check: Check::default(),
@@ -144,7 +173,9 @@ impl World {
     fn birth(&mut self) -> Client {
         self.next_client += 1;
         let ttl = Duration::from_millis(self.dice.pick(self.plan.ttls_ms));
-        Client::new(self.next_client, self.name.clone(), ttl)
+        let setting =
+            Setting { cohorts: self.plan.cohorts, blocks: true, queues: self.plan.queues };
+        Client::new(self.next_client, self.name.clone(), ttl, setting)
     }
 
     /// Runs to the end, or to the first violation that `stops` it.
@@ -163,6 +194,7 @@ impl World {
             self.now = due.at;
             self.check.look(&mut self.clients, &self.space, &self.name, self.now);
             self.handle(due.event);
+            self.look_for_ghosts();
             self.check.look(&mut self.clients, &self.space, &self.name, self.now);
             if self.check.found().iter().any(&stops) {
                 break;
@@ -172,6 +204,11 @@ impl World {
             && let Some(client) = self.clients.iter().position(Client::has_callers)
         {
             self.check.report(Violation::Starved { client });
+        }
+        if self.check.found().is_empty()
+            && let Some(client) = self.clients.iter().position(|client| !client.cells().is_empty())
+        {
+            self.check.report(Violation::Leftover { client });
         }
         self.outcome(steps)
     }
@@ -221,12 +258,14 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         let client = match &event {
-            Event::Wake(client) | Event::Act(client) => Some(*client),
-            Event::Answer { to, .. } | Event::Push { to, .. } => match self.find(*to) {
+            Event::Wake(client, _) | Event::Act(client) | Event::Drain(client) => Some(*client),
+            Event::Answer { to: id, .. }
+            | Event::Push { to: id, .. }
+            | Event::Depart { from: id, .. } => match self.find(*id) {
                 Some(client) => Some(client),
                 None => return,
             },
-            Event::Request { .. } | Event::Write { .. } => None,
+            Event::Request(_) | Event::Write { .. } => None,
         };
         if let Some(client) = client
             && self.faults
@@ -238,51 +277,155 @@ impl World {
         }
         self.trace.note(self.now, event.code(), || format!("{event:?}"));
         match event {
-            Event::Request { from, bid, sent, operation } => {
-                self.serve(from, bid, sent, operation);
-            }
+            Event::Request(sent) => self.serve(sent),
             Event::Write { fence, start } => self.check.written(fence, start),
             Event::Act(client) => self.act(client),
-            Event::Wake(client) => {
+            Event::Wake(client, at) if self.clients[client].planned == at => {
                 self.clients[client].planned = Moment::NEVER;
                 self.turn(client, Client::wake);
             }
-            Event::Answer { to: _, bid, sent, operation, answer } => {
+            Event::Wake(..) => {}
+            Event::Drain(client) => self.drain(client),
+            Event::Depart { from: _, id } => self.depart(id),
+            Event::Answer { to: _, id, answer } => {
                 let client = client.expect("BUG: found above");
-                self.turn(client, |c, turn| c.answered(bid, &operation, sent, answer, turn));
+                // Each operation is answered once.
+                let Some(at) = self.unanswered.iter().position(|sent| sent.id == id) else {
+                    return;
+                };
+                let Sent { cell, send, sent, .. } = self.unanswered.remove(at);
+                self.turn(client, |c, turn| c.answered(&cell, send, sent, answer, turn));
             }
             Event::Push { to: _, token, grant } => {
                 let client = client.expect("BUG: found above");
-                self.turn(client, |c, turn| c.pushed(&token, &grant, turn));
+                self.turn(client, |c, turn| c.pushed(&token, grant, turn));
             }
         }
     }
 
-    /// Lets a client do something and sends what it wants sent.
+    /// Lets a client do something; what it decides is carried out now or a little later.
     fn turn(&mut self, at: usize, act: impl FnOnce(&mut Client, &mut Turn<'_>)) {
-        let mut turn = Turn {
-            now: self.now,
-            dice: &mut self.dice,
-            plan: &self.plan,
-            check: &mut self.check,
-            sends: Vec::new(),
-        };
+        let mut turn =
+            Turn { now: self.now, dice: &mut self.dice, plan: &self.plan, check: &mut self.check };
+        act(&mut self.clients[at], &mut turn);
+        if self.faults && self.dice.chance(self.plan.late_effects) {
+            let later = self.now + self.dice.ms(0, 40);
+            self.push(later, Event::Drain(at));
+        } else {
+            self.drain(at);
+        }
+    }
+
+    /// Carries out what a client has decided, in the order in which it was.
+    fn drain(&mut self, at: usize) {
+        while let Some(effect) = self.clients[at].outbox.pop_front() {
+            match effect {
+                Effect::Send(cell, send) => self.enter_lane(at, cell, send, None),
+                Effect::ReleaseUnknown(name, token) => {
+                    let spec = Spec {
+                        mode: Mode::Exclusive.into(),
+                        if_busy: IfBusy::Tell,
+                        ttl_ms: 1_000,
+                        renew_ms: 0,
+                        extras: None,
+                    };
+                    let cell = Arc::new(TokenCell::new(0, 0, name, token, spec));
+                    self.enter_lane(at, cell, Send::Release { rest: Duration::ZERO }, None);
+                }
+                Effect::Withdraw(cell) => self.withdraw(at, &cell),
+                Effect::Report(..) => {}
+            }
+        }
         let client = &mut self.clients[at];
-        act(client, &mut turn);
-        client.prune();
-        let (from, sends) = (client.id, turn.sends);
+        if client.is_closing && client.cells().is_empty() {
+            self.clients[at] = self.birth();
+        }
+        let client = &mut self.clients[at];
         let due = client.next_due().max(self.now);
         if due < client.planned {
             client.planned = due;
-            self.push(due, Event::Wake(at));
+            self.push(due, Event::Wake(at, due));
         }
-        let sent = self.now;
-        for (bid, operation) in sends {
-            self.carry(self.plan.slow, || {
-                let operation = operation.clone();
-                Event::Request { from, bid, sent, operation }
-            });
+    }
+
+    /// An operation waits in the lane until it is sent.
+    fn enter_lane(&mut self, at: usize, cell: Arc<TokenCell>, send: Send, ttl: Option<Duration>) {
+        let client = &self.clients[at];
+        let if_busy = if self.plan.queues { cell.spec.if_busy } else { IfBusy::Tell };
+        self.next_operation += 1;
+        let (from, id, ttl) = (client.id, self.next_operation, ttl.unwrap_or(client.ttl));
+        self.unanswered.push(Sent {
+            from,
+            id,
+            cell,
+            send,
+            ttl,
+            if_busy,
+            sent: Moment::NEVER,
+            is_heard: true,
+        });
+        let waits = self.faults && self.dice.chance(self.plan.late_effects);
+        let departs = self.now + if waits { self.dice.ms(0, 200) } else { Duration::ZERO };
+        self.push(departs, Event::Depart { from, id });
+    }
+
+    /// Takes an ask out of the lane, if it has not been sent.
+    fn withdraw(&mut self, at: usize, cell: &Arc<TokenCell>) {
+        let is_it = |sent: &Sent| {
+            sent.sent == Moment::NEVER
+                && Arc::ptr_eq(&sent.cell, cell)
+                && matches!(sent.send, Send::Ask { .. })
+        };
+        if let Some(found) = self.unanswered.iter().position(is_it) {
+            self.unanswered.remove(found);
+            self.turn(at, |client, turn| client.on(cell, acquisition::Event::Withdrawn, turn));
         }
+    }
+
+    /// An operation is sent. The network carries it, loses it, or loses its answer.
+    fn depart(&mut self, id: u64) {
+        let Some(at) = self.unanswered.iter().position(|sent| sent.id == id) else { return };
+        self.unanswered[at].sent = self.now;
+        let mut sent = self.unanswered[at].clone();
+        let arrives = self.now + self.travel(self.plan.slow);
+        let doubt_at =
+            (self.now + self.plan.patience(sent.ttl)).max(arrives + Duration::from_millis(1));
+        let fate =
+            if self.faults && self.dice.chance(self.plan.lost) { self.dice.below(5) } else { 9 };
+        let repeats = self.faults && self.dice.chance(self.plan.repeated);
+        match fate {
+            0 => return self.fails(&sent, arrives, ErrorKind::Unavailable),
+            1 | 2 => return self.fails(&sent, doubt_at, ErrorKind::Indeterminate),
+            // Carried out, and the answer is lost.
+            3 | 4 => {
+                self.fails(&sent, doubt_at, ErrorKind::Indeterminate);
+                sent.is_heard = false;
+            }
+            _ => {}
+        }
+        let gives_up = self.faults && self.dice.chance(self.plan.late);
+        if gives_up {
+            // Given up as lost, and carried out later than that.
+            let soon = self.now + self.dice.ms(1, 20);
+            self.fails(&sent, soon, ErrorKind::Indeterminate);
+        }
+        if repeats {
+            let later = self.now + self.travel(100);
+            self.push(later, Event::Request(sent.clone()));
+        }
+        self.push(arrives, Event::Request(sent));
+    }
+
+    fn fails(&mut self, sent: &Sent, at: Moment, kind: ErrorKind) {
+        let answer = Err(Error::new(kind, "bad weather"));
+        self.push(at, Event::Answer { to: sent.from, id: sent.id, answer });
+    }
+
+    /// How long a message is under way.
+    fn travel(&mut self, slow: u64) -> Duration {
+        let is_slow = self.faults && self.dice.chance(slow);
+        let to = if is_slow { self.plan.slow_max_ms } else { 20 };
+        self.dice.ms(1, to)
     }
 
     fn store_now(&self) -> Now<'static> {
@@ -291,18 +434,33 @@ impl World {
     }
 
     /// A request reached the store.
-    fn serve(&mut self, from: u32, bid: u64, sent: Moment, operation: Operation) {
+    fn serve(&mut self, sent: Sent) {
         let mut effects = Effects::default();
-        let answer = self.space.apply(&operation, from, self.store_now(), &mut effects);
-        self.trace.note(self.now, (7, 0), || format!("    {answer:?}"));
-        self.carry(self.plan.slow, || Event::Answer {
-            to: from,
-            bid,
-            sent,
-            operation: operation.clone(),
-            answer: Ok(answer.as_ref().expect("BUG: exclusive asks never fail").clone()),
-        });
+        let operation = self.operation(&sent);
+        let answer = self.space.apply(&operation, sent.from, self.store_now(), &mut effects);
+        self.trace.note(self.now, (9, 0), || format!("    {answer:?}"));
+        if sent.is_heard {
+            let at = self.now + self.travel(self.plan.slow);
+            self.push(at, Event::Answer { to: sent.from, id: sent.id, answer });
+        }
         self.spread(effects);
+    }
+
+    fn operation(&self, sent: &Sent) -> Operation {
+        let (name, token, ttl) = (self.name.clone(), sent.cell.token.clone(), sent.ttl);
+        match sent.send {
+            Send::Ask { block } => Operation::Ask(Ask {
+                name,
+                token,
+                mode: Mode::Exclusive,
+                ttl,
+                if_busy: sent.if_busy,
+                block,
+                value: None,
+            }),
+            Send::Renew => Operation::Renew(Renew { name, token, ttl }),
+            Send::Release { rest } => Operation::Release(Release { name, token, keep: rest }),
+        }
     }
 
     fn spread(&mut self, effects: Effects) {
@@ -315,6 +473,27 @@ impl World {
         }
     }
 
+    /// Where the network keeps what stores promise, nothing is left in the store of a token that its client has forgotten.
+    fn look_for_ghosts(&mut self) {
+        if self.plan.late > 0 || self.plan.repeated > 0 {
+            return;
+        }
+        for token in self.space.tokens(&self.name) {
+            let who = token.who();
+            let owner =
+                self.clients.iter().find(|client| **who == *format!("client-{}", client.id));
+            let releases = |effect: &Effect<_>| matches!(effect, Effect::ReleaseUnknown(_, of) if *of == token);
+            let is_minded = owner.is_none_or(|client| {
+                client.knows(&token)
+                    || client.given_up.contains(&token)
+                    || client.outbox.iter().any(releases)
+            });
+            if !is_minded && !self.unanswered.iter().any(|sent| sent.cell.token == token) {
+                self.check.report(Violation::Ghost { token: token.reveal() });
+            }
+        }
+    }
+
     /// A client's callers do something, or something is done to it.
     fn act(&mut self, client: usize) {
         if !self.faults {
@@ -322,7 +501,16 @@ impl World {
         }
         self.act_later(client);
         let plan = &self.plan;
-        let odds = [plan.pause, plan.crash, plan.extend, plan.breaks, plan.writes];
+        let odds = [
+            plan.pause,
+            plan.crash,
+            plan.extend,
+            plan.breaks,
+            plan.writes,
+            plan.shutdown,
+            plan.looks,
+            plan.session_lost,
+        ];
         let mut roll = self.dice.below(100);
         let chosen = odds.iter().position(|&odds| {
             let hit = roll < odds;
@@ -335,15 +523,30 @@ impl World {
                 self.clients[client].paused_until = self.now + pause;
             }
             Some(1) => self.clients[client] = self.birth(),
-            Some(2) => self.turn(client, Client::extend),
+            Some(2) => self.extend(client),
             Some(3) => {
                 let mut effects = Effects::default();
                 let order = Break { name: self.name.clone(), now: false };
                 self.space.break_lease(&order, self.store_now(), &mut effects);
                 self.spread(effects);
             }
-            Some(_) => self.write(client),
+            Some(4) => self.write(client),
+            Some(5) => self.turn(client, Client::shut_down),
+            Some(7) => self.turn(client, Client::lose_all),
+            Some(_) => {
+                self.turn(client, |c, turn| c.all_hear(|| acquisition::Event::LookAgain, turn))
+            }
             None => self.turn(client, Client::come),
+        }
+    }
+
+    /// A holder renews for another time than the TTL.
+    fn extend(&mut self, at: usize) {
+        let client = &self.clients[at];
+        let ttl = self.dice.pick(&[client.ttl / 4, client.ttl * 3]);
+        let cells = client.cells();
+        if let Some(cell) = cells.into_iter().find(|cell| client.holders.contains_key(&cell.id)) {
+            self.enter_lane(at, cell, Send::Renew, Some(ttl));
         }
     }
 

@@ -1,8 +1,6 @@
-//! Asking: for one name with a place in its queue, or for one or several at once, all or none.
+//! Asking for a name, with a place in its queue or without.
 
 use std::sync::Arc;
-
-use smallvec::{SmallVec, smallvec};
 
 use super::{
     client::Client,
@@ -25,16 +23,11 @@ use crate::{
     },
 };
 
-/// What an ask has of one name.
-#[derive(Clone)]
-pub(super) struct Part {
-    pub(super) key: Vec<u8>,
-    pub(super) room: Vec<u8>,
-}
-
 /// An ask under way.
 pub(super) struct Asking {
-    pub(super) parts: SmallVec<[Part; 1]>,
+    pub(super) key: Vec<u8>,
+    /// What the keys of all who hold the name or wait for it begin with.
+    pub(super) room: Vec<u8>,
     pub(super) lease: Arc<ClassLease>,
     pub(super) record: Record,
     pub(super) if_busy: IfBusy,
@@ -42,44 +35,40 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn txn(&self) -> TxnRequest {
-        match self.if_busy {
-            // Nearly always nobody is there, and then nothing has to be read.
-            IfBusy::Queue => TxnRequest {
-                compare: vec![none_begins(&self.parts[0].room)],
-                success: vec![self.put(&self.parts[0])],
-                failure: vec![nested(self.joins(&self.parts[0]))],
-            },
-            IfBusy::Tell => TxnRequest {
-                compare: self.parts.iter().map(|part| none_begins(&part.room)).collect(),
-                success: self.parts.iter().map(|part| self.put(part)).collect(),
-                failure: self.parts.iter().map(|part| range(oldest_first(&part.room))).collect(),
-            },
+        // Nearly always nobody is there, and then nothing has to be read.
+        TxnRequest {
+            compare: vec![none_begins(&self.room)],
+            success: vec![self.put()],
+            failure: vec![match self.if_busy {
+                IfBusy::Queue => nested(self.joins()),
+                IfBusy::Tell => range(oldest_first(&self.room)),
+            }],
         }
     }
 
     /// Takes a place, unless there is one; then looks at the queue.
-    pub(super) fn joins(&self, part: &Part) -> TxnRequest {
-        let look = range(oldest_first(&part.room));
+    pub(super) fn joins(&self) -> TxnRequest {
+        let look = range(oldest_first(&self.room));
         let looks = match self.record.mode() {
             // The last of all waits for whoever is just before it, and wants to know who is the first.
             Mode::Exclusive => {
-                vec![range(first_of(&part.room, 1)), range(last_of(&part.room, 2))]
+                vec![range(first_of(&self.room, 1)), range(last_of(&self.room, 2))]
             }
             Mode::Shared | Mode::Permit { .. } => vec![look.clone()],
         };
         TxnRequest {
-            compare: vec![is_absent(&part.key)],
-            success: std::iter::once(self.put(part)).chain(looks).collect(),
+            compare: vec![is_absent(&self.key)],
+            success: std::iter::once(self.put()).chain(looks).collect(),
             failure: vec![look],
         }
     }
 
-    fn put(&self, part: &Part) -> RequestOp {
-        put(&part.key, self.record.write(), self.lease.id)
+    fn put(&self) -> RequestOp {
+        put(&self.key, self.record.write(), self.lease.id)
     }
 }
 
-/// From where fences are counted, and the revision of the answer.
+/// From where fences are counted, and a revision.
 pub(super) type At = (i64, i64);
 
 impl Client {
@@ -87,7 +76,7 @@ impl Client {
     pub(super) fn has_place(&self, ask: &Ask) -> bool {
         let now = self.clock.now();
         let table = self.table.lock();
-        let key = table.key_of(&ask.names[0], &ask.token);
+        let key = table.key_of(&ask.name, &ask.token);
         ask.if_busy == IfBusy::Queue
             && key.and_then(|key| table.get(key)).is_some_and(|entry| {
                 matches!(entry.state, State::Queued { .. })
@@ -100,7 +89,7 @@ impl Client {
     pub(super) async fn keep_places(&self, asks: &[(usize, &Ask)], answers: &mut [Option<Answer>]) {
         let keys: Vec<_> = {
             let table = self.table.lock();
-            let key = |ask: &Ask| table.key_of(&ask.names[0], &ask.token).cloned();
+            let key = |ask: &Ask| table.key_of(&ask.name, &ask.token).cloned();
             // Of one that has gone meanwhile nothing is known.
             asks.iter().map(|(_, ask)| key(ask).unwrap_or_default()).collect()
         };
@@ -138,7 +127,7 @@ impl Client {
             State::Held { fence } => {
                 let from = entry.lease.counts_from_confirmed(entry.agreed, now, ask.ttl);
                 let grant = Grant {
-                    blocks: smallvec![scale::block(*fence, entry.block)],
+                    block: scale::block(*fence, entry.block),
                     slot: entry.slot,
                     ttl: ask.ttl,
                     evidence: Evidence::Sent(from),
@@ -162,8 +151,8 @@ impl Client {
         now: Moment,
     ) -> Answer {
         if part.succeeded {
-            // All were free, and all keys were made at this revision.
-            return self.grant(asking, ask, at.0, |_| at.1, now, 0).await;
+            // It was free, and the key was made at this revision.
+            return self.grant(asking, ask, at, now, 0).await;
         }
         if asking.if_busy == IfBusy::Queue {
             part = part.responses.pop().map(ResponseOp::txn).ok_or_else(error::unexpected)?;
@@ -188,9 +177,8 @@ impl Client {
                 self.placed(asking, ask, &places, before, at, now).await
             }
             IfBusy::Tell => {
-                let rooms: Vec<_> =
-                    ranges.into_iter().map(|range| queue::read(range.kvs)).collect();
-                self.tried(asking, ask, &rooms, at, now).await
+                let found = ranges.into_iter().flat_map(|range| range.kvs).collect();
+                self.tried(asking, ask, &queue::read(found), at, now).await
             }
         }
     }
@@ -204,18 +192,17 @@ impl Client {
         at: At,
         now: Moment,
     ) -> Answer {
-        let part = &asking.parts[0];
-        let own = places.iter().find(|place| place.key == part.key);
+        let own = places.iter().find(|place| place.key == asking.key);
         if let Some(answer) = self.unusable(asking, ask, own, places).await {
             return answer;
         }
         let create = own.map_or(0, |own| own.create);
         let behind = places.iter().filter(|place| place.create > create).count();
-        match queue::stand(places, &part.key) {
+        match queue::stand(places, &asking.key) {
             Stand::Missing => Err(error::unexpected()),
             Stand::Holds => {
                 let waiters = u32::try_from(behind).unwrap_or(u32::MAX);
-                self.grant(asking, ask, at.0, |_| create, now, waiters).await
+                self.grant(asking, ask, (at.0, create), now, waiters).await
             }
             Stand::Waits { until, ahead } => {
                 let holding = queue::holders(places);
@@ -225,7 +212,7 @@ impl Client {
                     last_fence: newest.map_or(Fence::ZERO, |last| scale::fence(at.0, last.create)),
                     standing: standing(places, ahead),
                 };
-                Ok(match self.wait(part, ask, create, &place, until, at.1, now) {
+                Ok(match self.wait(asking, ask, create, &place, until, at.1, now) {
                     Some(ended) => Reply::Gone(ended),
                     None => Reply::Queued(place),
                 })
@@ -237,7 +224,7 @@ impl Client {
     #[allow(clippy::too_many_arguments)] // all of one place
     fn wait(
         &self,
-        part: &Part,
+        asking: &Asking,
         ask: &Ask,
         create: i64,
         place: &store::Place,
@@ -247,7 +234,7 @@ impl Client {
     ) -> Option<LostReason> {
         let mut table = self.table.lock();
         // It went with its lease.
-        let Some(entry) = table.get_mut(&part.key) else { return Some(LostReason::SessionEnded) };
+        let Some(entry) = table.get_mut(&asking.key) else { return Some(LostReason::SessionEnded) };
         match entry.state {
             State::Ended(reason) => return Some(reason),
             State::Held { .. } => return None,
@@ -256,9 +243,9 @@ impl Client {
         entry.create = create;
         entry.state =
             State::Queued { last_fence: place.last_fence, standing: place.standing.clone() };
-        table.lengthen(&part.key, now + place_ttl(ask.ttl));
+        table.lengthen(&asking.key, now + place_ttl(ask.ttl));
         drop(table);
-        let (own, room) = (part.key.clone(), part.room.clone());
+        let (own, room) = (asking.key.clone(), asking.room.clone());
         self.order(Order::Watch { own, room, until, from: revision + 1 });
         None
     }
@@ -274,9 +261,7 @@ impl Client {
         let own = own?;
         if !own.is_of(&ask.token) {
             // Somebody has put something of theirs under a key of ours. The next ask takes another.
-            for part in &asking.parts {
-                self.table.lock().remove(&part.key);
-            }
+            self.table.lock().remove(&asking.key);
             return Some(Err(error::unexpected()));
         }
         if own.record.as_ref().is_some_and(|record| record.broken) {
@@ -286,7 +271,7 @@ impl Client {
             places.iter().filter(|place| place.create < own.create).cloned().collect();
         if let Some(capacity) = queue::other_capacity(&before, ask.mode) {
             self.undo(asking).await;
-            return Some(Err(capacity_error(&ask.names[0], capacity)));
+            return Some(Err(capacity_error(&ask.name, capacity)));
         }
         // Left from a lease that we gave up: nobody keeps it alive.
         if own.lease != asking.lease.id {
@@ -296,45 +281,35 @@ impl Client {
         None
     }
 
-    /// It is ours, each name with the fences of its create revision.
+    /// It is ours, with the fences of its create revision: the second of `at`, on the scale whose base is the first.
     pub(super) async fn grant(
         &self,
         asking: &Asking,
         ask: &Ask,
-        base: i64,
-        created: impl Fn(usize) -> i64,
+        at: At,
         now: Moment,
         waiters: u32,
     ) -> Answer {
-        let mut slots: SmallVec<[Option<u32>; 1]> = smallvec![None; asking.parts.len()];
-        if let Mode::Permit { capacity } = ask.mode {
-            for (which, part) in asking.parts.iter().enumerate() {
-                slots[which] = self.claim_slot(&ask.names[which], &part.key, capacity).await?;
-            }
-        }
+        let slot = match ask.mode {
+            Mode::Permit { capacity } => self.claim_slot(&ask.name, &asking.key, capacity).await?,
+            Mode::Exclusive | Mode::Shared => None,
+        };
         let from = asking.lease.counts_from(now, ask.ttl);
-        let mut blocks = SmallVec::new();
+        let fence = scale::fence(at.0, at.1);
         let mut table = self.table.lock();
-        for (which, part) in asking.parts.iter().enumerate() {
-            let fence = scale::fence(base, created(which));
-            // It went with its lease.
-            let Some(entry) = table.get_mut(&part.key) else {
-                return Ok(Reply::Gone(LostReason::SessionEnded));
-            };
-            blocks.push(scale::block(fence, entry.block));
-            if let State::Ended(reason) = entry.state {
-                return Ok(Reply::Gone(reason));
-            }
-            entry.create = created(which);
-            entry.slot = slots[which];
-            entry.state = State::Held { fence };
-            table.lengthen(&part.key, from + ask.ttl);
+        // It went with its lease.
+        let Some(entry) = table.get_mut(&asking.key) else {
+            return Ok(Reply::Gone(LostReason::SessionEnded));
+        };
+        if let State::Ended(reason) = entry.state {
+            return Ok(Reply::Gone(reason));
         }
+        let block = scale::block(fence, entry.block);
+        (entry.create, entry.slot, entry.state) = (at.1, slot, State::Held { fence });
+        table.lengthen(&asking.key, from + ask.ttl);
         drop(table);
         let evidence = asking.lease.evidence(now, ask.ttl);
-        // Of several names it is not said which permits they are.
-        let slot = if slots.len() == 1 { slots[0] } else { None };
-        Ok(Reply::Granted(Grant { blocks, slot, ttl: ask.ttl, evidence, waiters }))
+        Ok(Reply::Granted(Grant { block, slot, ttl: ask.ttl, evidence, waiters }))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     store::{IfBusy, Operation},
 };
 
-/// etcd takes 128 operations in a transaction, those of nested ones included; an ask for one name needs three inside.
+/// etcd takes 128 operations in a transaction, those of nested ones included; an ask needs three inside.
 pub(super) const ROUND_MAX: usize = 100;
 
 /// What a round has of a name so far.
@@ -43,15 +43,15 @@ fn first(batch: &[Operation], places: &[usize]) -> (Vec<usize>, Vec<usize>) {
             Operation::Release(_) => true,
             Operation::Renew(_) => false,
         };
-        let names = names(operation);
-        let fits = names.iter().all(|name| match touched.get(name) {
+        let name = operation.name();
+        let fits = match touched.get(name) {
             None => true,
             Some(Touched::Released) => joins_releases,
             Some(Touched::Otherwise) => false,
-        });
+        };
         let is_release = matches!(operation, Operation::Release(_));
         let how = if is_release && fits { Touched::Released } else { Touched::Otherwise };
-        touched.extend(names.iter().map(|name| (name, how)));
+        touched.insert(name, how);
         if fits && round.len() < ROUND_MAX {
             round.push(*place);
         } else {
@@ -61,19 +61,9 @@ fn first(batch: &[Operation], places: &[usize]) -> (Vec<usize>, Vec<usize>) {
     (round, later)
 }
 
-fn names(operation: &Operation) -> &[Name] {
-    match operation {
-        Operation::Ask(ask) => &ask.names,
-        Operation::Renew(renew) => std::slice::from_ref(&renew.name),
-        Operation::Release(release) => std::slice::from_ref(&release.name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::Arc, time::Duration};
-
-    use smallvec::smallvec;
 
     use super::*;
     use crate::{
@@ -91,13 +81,12 @@ mod tests {
 
     fn ask(text: &str, if_busy: IfBusy) -> Operation {
         Operation::Ask(Ask {
-            names: smallvec![name(text)],
+            name: name(text),
             token: token(1),
             mode: Mode::Exclusive,
             ttl: Duration::from_secs(5),
             if_busy,
             block: 1,
-            lock_delay: Duration::ZERO,
             value: None,
         })
     }
@@ -109,7 +98,7 @@ mod tests {
 
     fn renew(text: &str) -> Operation {
         let (name, token) = (name(text), token(1));
-        Operation::Renew(Renew { name, token, ttl: Duration::from_secs(5), block: 0 })
+        Operation::Renew(Renew { name, token, ttl: Duration::from_secs(5) })
     }
 
     #[test]

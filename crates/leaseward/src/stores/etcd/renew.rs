@@ -289,5 +289,5 @@ enum Renewable {
 }
 
 fn renewal(ttl: Duration, lease: &ClassLease, now: Moment, waiters: u32) -> Reply {
-    Reply::Renewed(Renewal { ttl, evidence: lease.evidence(now, ttl), waiters, block: None })
+    Reply::Renewed(Renewal { ttl, evidence: lease.evidence(now, ttl), waiters })
 }

@@ -11,17 +11,15 @@ use crate::{
     clock::BoxFuture,
     lease::TTL_MAX,
     store::{
-        Answer, Batch, Blocks, Break, Broken, Capability, Finding, Guarantee, LeaseKind, LockView,
-        OpenContext, PushSink, Query, Reach, Store, StoreUrl, Waiting,
+        Batch, Break, Broken, Capability, Completion, Driver, Finding, Guarantee, LeaseKind,
+        LockView, OpenContext, PushSink, Query, Reach, Store, StoreUrl, Waiting,
     },
 };
-
-/// Batches in flight: while one is written to disk the next one gathers, and a large one costs etcd little more than a small.
-const LANES: usize = 2;
 
 /// One client of an etcd cluster.
 pub struct Etcd {
     client: Arc<Client>,
+    driver: Driver,
     capability: Capability,
 }
 
@@ -38,17 +36,22 @@ impl Etcd {
         capability.ttl = leases::SHORTEST..=TTL_MAX;
         // Both need a key that outlives the lease it came with.
         capability.min_hold = false;
-        capability.lock_delay = false;
         capability.why_not = Some("a lock in etcd ends with its key, and nothing stays behind");
-        capability.blocks = Blocks::AtGrant;
-        capability.lanes = LANES;
         capability.batch_max = super::plan::ROUND_MAX;
-        capability.gathers = true;
-        Ok(Self { client, capability })
+        Ok(Self { client, driver: Driver::default(), capability })
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+}
+
+impl Etcd {
+    /// The key of a lease that this client holds, and the revision at which it was created.
+    pub(crate) fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
+        let table = self.client.table.lock();
+        let key = table.key_of(name, token)?;
+        Some((key.clone(), table.get(key)?.create))
     }
 }
 
@@ -69,8 +72,8 @@ impl Store for Etcd {
         self.client.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Box::pin(self.client.clone().submit(batch))
+    fn submit(&self, batch: Batch, reply: Completion) {
+        self.driver.drive(self.client.clone().submit(batch), reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {
@@ -100,12 +103,6 @@ impl Store for Etcd {
     fn fence_lead(&self) -> Option<Duration> {
         let newest = self.client.scale.newest()?;
         Some(Duration::from_micros(newest.get().saturating_sub(self.client.clock.wall_us())))
-    }
-
-    fn recorded(&self, name: &Name, token: &Token) -> Option<(Vec<u8>, i64)> {
-        let table = self.client.table.lock();
-        let key = table.key_of(name, token)?;
-        Some((key.clone(), table.get(key)?.create))
     }
 
     fn close(&self) -> BoxFuture<'static, ()> {

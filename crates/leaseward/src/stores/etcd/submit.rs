@@ -146,7 +146,7 @@ impl Client {
 
     /// It may arrive later.
     pub(super) fn in_doubt(&self, asking: &Asking) {
-        asking.parts.iter().for_each(|part| self.table.lock().in_doubt(&part.key));
+        self.table.lock().in_doubt(&asking.key);
     }
 
     /// Reads what etcd said, and does what that leaves to do.
@@ -182,11 +182,9 @@ impl Client {
     fn answered(&self, operation: &Operation, step: &Step) {
         let (Step::Ask(asking), Operation::Ask(ask)) = (step, operation) else { return };
         let now = self.clock.now();
-        for part in &asking.parts {
-            let is_late = self.table.lock().answered(&part.key, &ask.token, now);
-            if is_late {
-                self.look_by(now);
-            }
+        let is_late = self.table.lock().answered(&asking.key, &ask.token, now);
+        if is_late {
+            self.look_by(now);
         }
     }
 

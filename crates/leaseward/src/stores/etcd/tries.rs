@@ -1,11 +1,10 @@
-//! A try: for one name or several, all or none, and never with a place in a queue.
+//! A try: never with a place in a queue.
 
 use super::{
     ask::{Asking, At, standing},
     client::Client,
-    error,
     keeper::LATE_AGAIN,
-    proto::{ResponseOp, TxnRequest},
+    proto::TxnRequest,
     queue::{self, Place, Stand},
     requests::{delete, nested},
 };
@@ -15,61 +14,41 @@ use crate::{
 };
 
 impl Client {
-    /// What a try that did not find everything free came to.
+    /// What a try that did not find the name free came to.
     pub(super) async fn tried(
         &self,
         asking: &Asking,
         ask: &Ask,
-        rooms: &[Vec<Place>],
+        places: &[Place],
         at: At,
         now: Moment,
     ) -> Answer {
-        let stands = |rooms: &[Vec<Place>]| {
-            let stands = asking.parts.iter().zip(rooms);
-            stands.map(|(part, places)| queue::stand(places, &part.key)).collect::<Vec<_>>()
-        };
-        let created = |rooms: &[Vec<Place>], which: usize| {
-            let own = rooms[which].iter().find(|place| place.key == asking.parts[which].key);
-            own.map_or(0, |own| own.create)
-        };
-        let before = stands(rooms);
-        if before.iter().all(|stand| *stand == Stand::Holds) {
-            let own = rooms[0].iter().find(|place| place.key == asking.parts[0].key);
-            if let Some(answer) = self.unusable(asking, ask, own, &[]).await {
+        let own = |places: &[Place]| places.iter().find(|place| place.key == asking.key).cloned();
+        let created = |places: &[Place]| (at.0, own(places).map_or(0, |own| own.create));
+        let before = queue::stand(places, &asking.key);
+        if before == Stand::Holds {
+            if let Some(answer) = self.unusable(asking, ask, own(places).as_ref(), &[]).await {
                 return answer;
             }
-            return self.grant(asking, ask, at.0, |which| created(rooms, which), now, 0).await;
+            return self.grant(asking, ask, created(places), now, 0).await;
         }
-        let is_new = before.iter().all(|stand| *stand == Stand::Missing);
-        let in_the_way = rooms.iter().find(|places| !queue::admits(places, ask.mode));
-        if let (true, None) = (is_new, in_the_way) {
+        if before == Stand::Missing && queue::admits(places, ask.mode) {
             // Others of our mode are there: a place behind them is as good as the first.
-            let success = asking.parts.iter().map(|part| nested(asking.joins(part))).collect();
+            let success = vec![nested(asking.joins())];
             let answer = self.write(TxnRequest { success, ..TxnRequest::default() }).await;
             let answer = answer.inspect_err(|_| self.in_doubt(asking))?;
-            let last_range = |part: ResponseOp| {
-                let last = part.txn().responses.pop().unwrap_or_default();
+            let joined = answer.responses.into_iter().next().map(|joined| {
+                let last = joined.txn().responses.pop().unwrap_or_default();
                 queue::read(last.range().kvs)
-            };
-            let rooms: Vec<_> = answer.responses.into_iter().map(last_range).collect();
-            if rooms.len() == asking.parts.len()
-                && stands(&rooms).iter().all(|stand| *stand == Stand::Holds)
-            {
-                return self.grant(asking, ask, at.0, |which| created(&rooms, which), now, 0).await;
+            });
+            let joined = joined.unwrap_or_default();
+            if queue::stand(&joined, &asking.key) == Stand::Holds {
+                return self.grant(asking, ask, created(&joined), now, 0).await;
             }
         }
         self.undo(asking).await;
-        let (name, places) = ask
-            .names
-            .iter()
-            .zip(rooms)
-            .find(|(_, places)| !queue::admits(places, ask.mode))
-            .or_else(|| ask.names.iter().zip(rooms).next())
-            .ok_or_else(error::unexpected)?;
-        if ask.names.len() == 1
-            && let Some(capacity) = queue::other_capacity(places, ask.mode)
-        {
-            return Err(capacity_error(name, capacity));
+        if let Some(capacity) = queue::other_capacity(places, ask.mode) {
+            return Err(capacity_error(&ask.name, capacity));
         }
         let waiting = places.len() - queue::holders(places);
         Ok(Reply::Busy(standing(places, waiting)))
@@ -77,14 +56,10 @@ impl Client {
 
     /// Takes back what an ask may have put, and those before it for the same token.
     pub(super) async fn undo(&self, asking: &Asking) {
-        let success = asking.parts.iter().map(|part| delete(&part.key)).collect();
+        let success = vec![delete(&asking.key)];
         let done = self.write(TxnRequest { success, ..TxnRequest::default() }).await.is_ok();
         let again = self.clock.now() + LATE_AGAIN;
-        let mut table = self.table.lock();
-        for part in &asking.parts {
-            table.undone(&part.key, done, again);
-        }
-        drop(table);
+        self.table.lock().undone(&asking.key, done, again);
         self.look_by(again);
     }
 }

@@ -180,7 +180,7 @@ impl Client {
         }
         self.look_by(from + ttl);
         let grant = Grant {
-            blocks: smallvec::smallvec![scale::block(fence, entry.block)],
+            block: scale::block(fence, entry.block),
             slot,
             ttl,
             evidence: Evidence::Sent(from),

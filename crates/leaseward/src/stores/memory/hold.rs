@@ -32,7 +32,6 @@ pub(super) struct Hold {
 #[derive(Debug, Default)]
 struct Rare {
     slot: Option<u32>,
-    lock_delay: Duration,
     value: Option<Value>,
 }
 
@@ -44,8 +43,8 @@ impl Hold {
         now: Moment,
         expires: Moment,
     ) -> Self {
-        let is_plain = slot.is_none() && ask.lock_delay.is_zero() && ask.value.is_none();
-        let rare = || Rare { slot, lock_delay: ask.lock_delay, value: ask.value.clone() };
+        let is_plain = slot.is_none() && ask.value.is_none();
+        let rare = || Rare { slot, value: ask.value.clone() };
         Self {
             token: ask.token.clone(),
             first: block.first,
@@ -104,9 +103,6 @@ impl Held for Hold {
     }
     fn expires(&self) -> Moment {
         self.expires
-    }
-    fn lock_delay(&self) -> Duration {
-        self.rare.as_ref().map_or(Duration::ZERO, |rare| rare.lock_delay)
     }
 }
 

@@ -19,6 +19,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tokio::sync::broadcast;
 
 use self::{
@@ -27,10 +28,10 @@ use self::{
 };
 use crate::{
     Error, Fence,
-    clock::{BoxFuture, Clock, Moment},
+    clock::{BoxFuture, Clock},
     store::{
-        Answer, Batch, Break, Broken, Capability, Guarantee, Level, LockView, Observation,
-        Observing, OpenContext, Operation, Push, PushSink, Query, Reach, Scheme, Store, StoreUrl,
+        Batch, Break, Broken, Capability, Completion, Guarantee, Level, LockView, Observation,
+        OpenContext, Push, PushSink, Query, Reach, Scheme, Store, StoreUrl,
     },
 };
 
@@ -87,21 +88,11 @@ impl Shared {
         clock: &dyn Clock,
         act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
     ) -> T {
-        self.act_at(clock.now(), clock, act)
-    }
-
-    /// The same, at a moment read just now.
-    fn act_at<T>(
-        &self,
-        read: Moment,
-        clock: &dyn Clock,
-        act: impl FnOnce(&mut Space, Now<'_>, &mut Effects) -> T,
-    ) -> T {
         let mut effects = Effects { observing: self.is_observed(), ..Effects::default() };
         let answer = {
             let mut space = self.space.lock();
-            // Two that read the clock may come here in the other order: for the space time never goes back.
-            let now = Now { moment: space.at(read), wall: Wall::Clock(clock) };
+            // For the space time never goes back, whatever its clients' clocks say.
+            let now = Now { moment: space.at(clock.now()), wall: Wall::Clock(clock) };
             act(&mut space, now, &mut effects)
         };
         for observation in effects.observed {
@@ -160,9 +151,7 @@ impl Memory {
             clients.push(None);
             ClientId::try_from(clients.len() - 1).expect("BUG: four billion clients")
         };
-        let mut capability = Capability::full(Reach::Process);
-        capability.observing = Observing::Pushed;
-        Self { shared, clock, client, capability }
+        Self { shared, clock, client, capability: Capability::full(Reach::Process) }
     }
 }
 
@@ -196,21 +185,14 @@ impl Store for Memory {
         self.shared.clients.lock()[at] = Some(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        // Not collected: that would reuse the batch's memory and cut off what is too much, which is slow in `malloc`.
-        let mut answers = Vec::with_capacity(batch.len());
-        self.shared.act(&*self.clock, |space, now, effects| {
-            for operation in &batch {
-                answers.push(space.apply(operation, self.client, now, effects));
-            }
+    fn submit(&self, batch: Batch, reply: Completion) {
+        let answers: SmallVec<[_; 1]> = self.shared.act(&*self.clock, |space, now, effects| {
+            batch
+                .iter()
+                .map(|operation| space.apply(operation, self.client, now, effects))
+                .collect()
         });
-        Box::pin(std::future::ready(answers))
-    }
-
-    fn answer_now(&self, operation: &Operation, now: Moment) -> Option<Answer> {
-        Some(self.shared.act_at(now, &*self.clock, |space, now, effects| {
-            space.apply(operation, self.client, now, effects)
-        }))
+        reply.answer_all(answers);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

@@ -103,7 +103,7 @@ impl Room {
         let mut expired = SmallVec::new();
         let mut at = 0;
         while at < self.holds.len() {
-            if self.holds[at].blocks_until() <= now {
+            if !self.holds[at].is_live(now) {
                 expired.push(self.holds.remove(at));
             } else {
                 at += 1;

@@ -108,8 +108,7 @@ impl Space {
         effects: &mut Effects,
     ) -> Answer {
         match operation {
-            Operation::Ask(ask) if ask.names.len() == 1 => self.ask(ask, client, now, effects),
-            Operation::Ask(ask) => self.ask_all(ask, now, effects),
+            Operation::Ask(ask) => self.ask(ask, client, now, effects),
             Operation::Renew(renew) => Ok(self.renew(renew, now, effects)),
             Operation::Release(release) => Ok(self.release(release, now, effects)),
         }
@@ -117,7 +116,7 @@ impl Space {
 
     fn ask(&mut self, ask: &Ask, client: ClientId, now: Now<'_>, effects: &mut Effects) -> Answer {
         self.sweep(now, effects);
-        let name = &ask.names[0];
+        let name = &ask.name;
         let room = self.rooms.open(name);
         settle(room, name, &mut self.last, now, effects);
         let waiters = room.waiters();
@@ -137,7 +136,7 @@ impl Space {
         }
         if waiters == 0 && held::admits(&room.holds, ask.mode) {
             let hold = admit(room, ask, ask.ttl, &mut self.last, now);
-            effects.see(now, name, Observed::Granted, &ask.token, Some(hold.blocks[0].first));
+            effects.see(now, name, Observed::Granted, &ask.token, Some(hold.block.first));
             return Ok(Reply::Granted(hold));
         }
         let standing = held::standing(&room.holds, waiters, now.moment);
@@ -151,45 +150,6 @@ impl Space {
         }
     }
 
-    /// All names or none; never queues.
-    fn ask_all(&mut self, ask: &Ask, now: Now<'_>, effects: &mut Effects) -> Answer {
-        for name in &ask.names {
-            let Some(room) = self.rooms.get_mut(name) else { continue };
-            settle(room, name, &mut self.last, now, effects);
-            let is_free = match room.hold_of(&ask.token) {
-                // One that has ended is not revived, and stays in the way until its name is free of it.
-                Some(hold) => hold.lengthen(now.moment).is_ok(),
-                None => room.waiters() == 0 && held::admits(&room.holds, ask.mode),
-            };
-            if !is_free {
-                return Ok(Reply::Busy(held::standing(&room.holds, room.waiters(), now.moment)));
-            }
-        }
-        let mut all = Grant {
-            blocks: smallvec::SmallVec::new(),
-            slot: None,
-            ttl: ask.ttl,
-            evidence: Evidence::ThisRequest,
-            waiters: 0,
-        };
-        for name in &ask.names {
-            let room = self.rooms.open(name);
-            let grant = match room.hold_of(&ask.token) {
-                Some(hold) => {
-                    hold.lasts_until(now.moment + ask.ttl);
-                    hold.block()
-                }
-                None => {
-                    let block = admit(room, ask, ask.ttl, &mut self.last, now).blocks[0];
-                    effects.see(now, name, Observed::Granted, &ask.token, Some(block.first));
-                    block
-                }
-            };
-            all.blocks.push(grant);
-        }
-        Ok(Reply::Granted(all))
-    }
-
     fn renew(&mut self, renew: &Renew, now: Now<'_>, effects: &mut Effects) -> Reply {
         let Some(room) = self.rooms.get_mut(&renew.name) else {
             return Reply::NotYours(LostReason::NotOurs);
@@ -199,17 +159,12 @@ impl Space {
         let Some(hold) = room.hold_of(&renew.token) else {
             return Reply::NotYours(LostReason::NotOurs);
         };
-        if let Err(reason) = hold.lengthen(now.moment) {
+        if let Err(reason) = hold.lengthen() {
             return Reply::NotYours(reason);
         }
         hold.lasts_until(now.moment + renew.ttl);
         hold.set_ttl(renew.ttl);
-        let block = (renew.block > 0 && waiters == 0).then(|| {
-            let block = Block::after(self.last, now.wall_us(), renew.block);
-            self.last = block.last();
-            block
-        });
-        Reply::Renewed(Renewal { ttl: renew.ttl, evidence: Evidence::ThisRequest, waiters, block })
+        Reply::Renewed(Renewal { ttl: renew.ttl, evidence: Evidence::ThisRequest, waiters })
     }
 
     fn release(&mut self, release: &Release, now: Now<'_>, effects: &mut Effects) -> Reply {
@@ -288,6 +243,15 @@ impl Space {
         holds.find(|hold| hold.token == *token && hold.is_live(now)).map(|hold| hold.expires)
     }
 
+    /// The tokens that have a lease or a place, leases kept for a minimum hold apart.
+    #[cfg(test)]
+    pub(crate) fn tokens(&self, name: &Name) -> Vec<Token> {
+        let Some(room) = self.rooms.get(name) else { return Vec::new() };
+        let sound = room.holds.iter().filter(|hold| hold.condition == Condition::Sound);
+        let places = room.places().map(|place| place.ask.token.clone());
+        sound.map(|hold| hold.token.clone()).chain(places).collect()
+    }
+
     /// Ends what vanished holders left, once the rooms have doubled since the last look: amortised constant.
     fn sweep(&mut self, now: Now<'_>, effects: &mut Effects) {
         if self.rooms.len() < SWEEP_FLOOR.max(2 * self.swept_len) {
@@ -333,18 +297,12 @@ fn admit(room: &mut Room, ask: &Ask, ttl: Duration, last: &mut Fence, now: Now<'
     *last = block.last();
     let slot = held::free_slot(&room.holds, ask.mode);
     room.holds.push(Hold::new(ask, block, slot, now.moment, now.moment + ttl));
-    Grant {
-        blocks: smallvec::smallvec![block],
-        slot,
-        ttl,
-        evidence: Evidence::ThisRequest,
-        waiters: room.waiters(),
-    }
+    Grant { block, slot, ttl, evidence: Evidence::ThisRequest, waiters: room.waiters() }
 }
 
 /// An ask by the owner of the live lease: granted again, same fence, fresh expiry (R4).
 fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now<'_>) -> Reply {
-    if let Err(reason) = hold.lengthen(now.moment) {
+    if let Err(reason) = hold.lengthen() {
         return Reply::Gone(reason);
     }
     if rules::on(Rule::R4) {
@@ -352,7 +310,7 @@ fn ask_again(hold: &mut Hold, ask: &Ask, waiters: u32, now: Now<'_>) -> Reply {
     }
     hold.set_ttl(ask.ttl);
     Reply::Granted(Grant {
-        blocks: smallvec::smallvec![hold.block()],
+        block: hold.block(),
         slot: hold.slot(),
         ttl: ask.ttl,
         evidence: Evidence::ThisRequest,
@@ -364,20 +322,18 @@ fn leave(room: &mut Room, release: &Release, now: Now<'_>, effects: &mut Effects
     let name = &release.name;
     if let Some(at) = room.hold_to_release(&release.token) {
         let hold = &mut room.holds[at];
-        let (was_live, kept) = (hold.is_live(now.moment), hold.condition == Condition::Kept);
         let fence = Some(hold.block().first);
-        if kept {
+        if hold.condition == Condition::Kept {
             return Reply::Released;
         }
-        if was_live && !release.keep.is_zero() {
+        if !release.keep.is_zero() {
             hold.condition = Condition::Kept;
             hold.expires = now.moment + release.keep;
             return Reply::Released;
         }
         room.holds.remove(at);
         effects.see(now, name, Observed::Released, &release.token, fence);
-        // A lease within its lock delay has ended, but its holder has now come back to say so.
-        return if was_live { Reply::Released } else { Reply::NotYours(LostReason::Expired) };
+        return Reply::Released;
     }
     if room.remove_place(&release.token).is_some() {
         effects.see(now, name, Observed::Left, &release.token, None);

@@ -113,8 +113,8 @@ impl Fields<'_> {
     }
 
     fn grant(&self, ttl: Duration, evidence: Evidence) -> Result<Grant, Error> {
-        let (blocks, waiters) = (smallvec::smallvec![self.block()?], self.count(5)?);
-        Ok(Grant { blocks, slot: self.slot()?, ttl, evidence, waiters })
+        let (block, waiters) = (self.block()?, self.count(5)?);
+        Ok(Grant { block, slot: self.slot()?, ttl, evidence, waiters })
     }
 
     fn push(&self) -> Result<Push, Error> {
@@ -160,7 +160,6 @@ pub(super) fn read<'a>(
             ttl: asked_ttl(operation),
             evidence: Evidence::ThisRequest,
             waiters: fields.count(5)?,
-            block: Some(fields.block()?).filter(|block| block.len > 0),
         }),
         code::RELEASED => Reply::Released,
         code::NOT_YOURS => Reply::NotYours(fields.reason()?),
@@ -190,7 +189,7 @@ pub(super) fn heard(payload: &str) -> Option<Push> {
     let count = |of: &Json| of.as_u64().and_then(|count| u32::try_from(count).ok());
     let block = Block { first: Fence::new(first.as_u64()?), len: count(len)? };
     let grant = Grant {
-        blocks: smallvec::smallvec![block],
+        block,
         slot: count(slot),
         ttl: Duration::from_micros(lasts.as_u64()?),
         evidence: Evidence::LargerFence,
@@ -232,7 +231,7 @@ mod tests {
         let text = r#"["a \"b\"","000000000000000000000000000000ff","h:1",7,2,null,1000000,3]"#;
         let Some(Push::Granted { name, token, grant }) = heard(text) else { panic!("no grant") };
         assert_eq!((name.as_str(), token.random(), &**token.who()), ("a \"b\"", 255, "h:1"));
-        assert_eq!((grant.fence().get(), grant.blocks[0].len, grant.slot), (7, 2, None));
+        assert_eq!((grant.fence().get(), grant.block.len, grant.slot), (7, 2, None));
         assert_eq!((grant.ttl, grant.waiters), (Duration::from_secs(1), 3));
         assert!(matches!(heard(r#"["a"]"#), Some(Push::Woken { name }) if &*name == "a"));
         assert!(heard("hello").is_none());

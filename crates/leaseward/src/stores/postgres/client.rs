@@ -59,7 +59,6 @@ pub(super) struct Client {
     waiting: Mutex<HashMap<Token, Name>>,
     submit_sql: String,
     pub(super) lone: lone::Statements,
-    pub(super) ask_all_sql: String,
 }
 
 /// What came of a batch, while it is being sent.
@@ -96,7 +95,6 @@ impl Client {
             waiting: Mutex::default(),
             submit_sql: call("submit", 13),
             lone: lone::Statements::new(call),
-            ask_all_sql: call("ask_all", 11),
             config,
         });
         keeper::start(&this);
@@ -138,19 +136,7 @@ impl Client {
             answers: batch.iter().map(|_| None).collect(),
             pushes: Vec::new(),
         };
-        // Asks for several names take rows of their own; what stands before one in the batch is carried out before it.
-        let mut singles = Vec::with_capacity(batch.len());
-        for (place, operation) in batch.iter().enumerate() {
-            match operation {
-                Operation::Ask(ask) if ask.names.len() > 1 => {
-                    self.carry_out(&mut progress, std::mem::take(&mut singles)).await;
-                    let answer = self.ask_all(&mut progress, ask).await;
-                    progress.answers[place] = Some(answer);
-                }
-                _ => singles.push(place),
-            }
-        }
-        self.carry_out(&mut progress, singles).await;
+        self.carry_out(&mut progress, (0..batch.len()).collect()).await;
         let Progress { answers, pushes, .. } = progress;
         let answers = batch.iter().zip(answers).map(|(operation, answer)| {
             let answer = answer.unwrap_or_else(|| Err(answers::unexpected()));
@@ -299,7 +285,7 @@ impl Client {
         self.database.answered(&answer);
         match (operation, &mut answer) {
             (Operation::Ask(ask), Ok(Reply::Queued(place))) => {
-                self.waiting.lock().insert(ask.token.clone(), ask.names[0].clone());
+                self.waiting.lock().insert(ask.token.clone(), ask.name.clone());
                 if !self.listener.hears() {
                     let free_in = &mut place.standing.free_in;
                     *free_in =

@@ -45,19 +45,12 @@ impl DatabaseClock {
         match answer {
             Ok(Reply::Granted(grant)) => self.granted(grant),
             Ok(Reply::Queued(place)) => self.seen(place.last_fence.get()),
-            Ok(Reply::Renewed(renewal)) => {
-                if let Some(block) = &renewal.block {
-                    self.seen(block.last().get());
-                }
-            }
             _ => {}
         }
     }
 
     pub(super) fn granted(&self, grant: &Grant) {
-        if let Some(block) = grant.blocks.last() {
-            self.seen(block.last().get());
-        }
+        self.seen(grant.block.last().get());
     }
 
     pub(super) fn seen(&self, fence: u64) {

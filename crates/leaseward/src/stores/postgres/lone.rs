@@ -13,6 +13,9 @@ use crate::{
     store::{Ask, IfBusy, Operation, Release},
 };
 
+/// For how long a name stays blocked after its lease ran out: not at all. The function has a parameter for it.
+const NO_DELAY: i64 = 0;
+
 /// The statements, for the schema that the store's URL names.
 #[derive(Debug)]
 pub(super) struct Statements {
@@ -40,9 +43,9 @@ impl Client {
     }
 
     async fn take(&self, ask: &Ask) -> Result<Vec<Row>, Failure> {
-        let (queues, name) = (ask.if_busy == IfBusy::Queue, ask.names[0].as_str());
+        let (queues, name) = (ask.if_busy == IfBusy::Queue, ask.name.as_str());
         let (token, who) = (Key::from(&ask.token), &**ask.token.who());
-        let (ttl, delay) = (wire::micros(ask.ttl), wire::micros(ask.lock_delay));
+        let ttl = wire::micros(ask.ttl);
         let params: [Param<'_>; 10] = [
             (&self.me, Type::INT8),
             (&self.late(), Type::INT8),
@@ -52,7 +55,7 @@ impl Client {
             (&who, Type::TEXT),
             (&ttl, Type::INT8),
             (&wire::number(ask.block), Type::INT4),
-            (&delay, Type::INT8),
+            (&NO_DELAY, Type::INT8),
             (&wire::content(ask), Type::BYTEA),
         ];
         self.lines.call(&self.lone.take, &params).await

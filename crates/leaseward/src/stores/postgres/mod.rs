@@ -37,7 +37,6 @@ mod lone;
 mod named;
 mod probe;
 mod schema;
-mod several;
 mod socket;
 mod store;
 mod wire;

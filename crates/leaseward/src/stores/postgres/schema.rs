@@ -28,7 +28,7 @@ const FUNCTIONS: [&str; 8] = [
     include_str!("sql/submit.sql"),
     include_str!("sql/take.sql"),
     include_str!("sql/give_back.sql"),
-    include_str!("sql/several.sql"),
+    include_str!("sql/break.sql"),
     include_str!("sql/sweep.sql"),
 ];
 
@@ -223,7 +223,7 @@ mod tests {
     fn functions_called_from_outside_have_their_settings() {
         let text = text("other");
         assert!(!text.contains(SETTINGS));
-        for function in ["submit", "take", "give_back", "ask_all", "break_lease", "sweep"] {
+        for function in ["submit", "take", "give_back", "break_lease", "sweep"] {
             let begin =
                 text.find(&format!("CREATE OR REPLACE FUNCTION {function}(")).expect(function);
             let body = text[begin..].find("AS $$").expect(function);

@@ -11,14 +11,15 @@ use crate::{
     Error,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Finding, Guarantee, LockView, OpenContext,
-        PushSink, Query, Reach, Store, StoreUrl,
+        Batch, Break, Broken, Capability, Completion, Driver, Finding, Guarantee, LockView,
+        OpenContext, PushSink, Query, Reach, Store, StoreUrl,
     },
 };
 
 /// One client of a PostgreSQL database.
 pub struct Postgres {
     client: Arc<Client>,
+    driver: Driver,
     capability: Capability,
 }
 
@@ -35,11 +36,9 @@ impl Postgres {
     /// Cancel safe: the schema is made as a whole or not at all, and nothing else was asked of the server yet.
     pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
         let config = Config::from_url(url)?;
-        let mut capability = Capability::full(Reach::Network);
-        capability.lanes = config.lanes;
-        capability.gathers = true;
+        let capability = Capability::full(Reach::Network);
         let client = Client::open(config, &context).await?;
-        Ok(Self { client, capability })
+        Ok(Self { client, driver: Driver::default(), capability })
     }
 }
 
@@ -60,8 +59,8 @@ impl Store for Postgres {
         self.client.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Box::pin(self.client.clone().submit(batch))
+    fn submit(&self, batch: Batch, reply: Completion) {
+        self.driver.drive(self.client.clone().submit(batch), reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

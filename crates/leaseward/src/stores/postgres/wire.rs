@@ -61,6 +61,7 @@ pub(super) struct Columns<'a> {
     modes: Vec<i32>,
     spans: Vec<i64>,
     blocks: Vec<i32>,
+    /// For how long a name stays blocked after its lease ran out: not at all. The function has a parameter for it.
     delays: Vec<i64>,
     contents: Vec<Option<&'a [u8]>>,
 }
@@ -108,12 +109,10 @@ impl<'a> Columns<'a> {
                 self.row(kind, name, Key::from(&ask.token), ask.token.who(), micros(ask.ttl));
                 *last(&mut self.modes) = mode_code(ask.mode);
                 *last(&mut self.blocks) = number(ask.block);
-                *last(&mut self.delays) = micros(ask.lock_delay);
                 *last(&mut self.contents) = content(ask);
             }
             Operation::Renew(renew) => {
                 self.row(kind::RENEW, name, Key::from(&renew.token), "", micros(renew.ttl));
-                *last(&mut self.blocks) = number(renew.block);
             }
             Operation::Release(release) => {
                 self.row(kind::RELEASE, name, Key::from(&release.token), "", micros(release.keep));
@@ -156,7 +155,7 @@ fn last<T>(column: &mut [T]) -> &mut T {
 fn is_plain(operation: &Operation) -> bool {
     match operation {
         Operation::Ask(ask) => ask.mode == Mode::Exclusive,
-        Operation::Renew(renew) => renew.block == 0,
+        Operation::Renew(_) => true,
         Operation::Release(release) => release.keep.is_zero(),
     }
 }

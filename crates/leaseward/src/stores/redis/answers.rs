@@ -133,17 +133,12 @@ impl Answers {
         match code {
             code::PLAIN => {
                 let block = Block { first: self.fence()?, len: 1 };
-                ours(Reply::Granted(granted([block], None, asked_ttl(operation), 0)))
+                ours(Reply::Granted(granted(block, None, asked_ttl(operation), 0)))
             }
             code::GRANTED => {
                 let (block, slot, waiters) = (self.block()?, self.number()?, self.count()?);
                 let slot = u32::try_from(slot).ok();
-                ours(Reply::Granted(granted([block], slot, asked_ttl(operation), waiters)))
-            }
-            code::GRANTED_ALL => {
-                let count = self.count()?;
-                let blocks = (0..count).map(|_| self.block()).collect::<Result<Vec<_>, _>>()?;
-                ours(Reply::Granted(granted(blocks, None, asked_ttl(operation), 0)))
+                ours(Reply::Granted(granted(block, slot, asked_ttl(operation), waiters)))
             }
             code::QUEUED => {
                 let last_fence = self.fence()?;
@@ -154,10 +149,8 @@ impl Answers {
                 self.standing().map(|(standing, foreign)| (Ok(Reply::Busy(standing)), foreign))
             }
             code::RENEWED => {
-                let (waiters, block) = (self.count()?, self.block()?);
-                let block = Some(block).filter(|block| block.len > 0);
-                let (ttl, evidence) = (asked_ttl(operation), Evidence::ThisRequest);
-                ours(Reply::Renewed(Renewal { ttl, evidence, waiters, block }))
+                let (waiters, evidence) = (self.count()?, Evidence::ThisRequest);
+                ours(Reply::Renewed(Renewal { ttl: asked_ttl(operation), evidence, waiters }))
             }
             code::RELEASED => ours(Reply::Released),
             code::NOT_YOURS => self.reason().and_then(|reason| ours(Reply::NotYours(reason))),
@@ -231,19 +224,13 @@ fn asked_ttl(operation: &Operation) -> Duration {
     }
 }
 
-fn granted(
-    blocks: impl IntoIterator<Item = Block>,
-    slot: Option<u32>,
-    ttl: Duration,
-    waiters: u32,
-) -> Grant {
-    let blocks = blocks.into_iter().collect();
-    Grant { blocks, slot, ttl, evidence: Evidence::ThisRequest, waiters }
+fn granted(block: Block, slot: Option<u32>, ttl: Duration, waiters: u32) -> Grant {
+    Grant { block, slot, ttl, evidence: Evidence::ThisRequest, waiters }
 }
 
 /// An ask that was granted, with nobody waiting.
 pub(super) fn plainly_granted(first: Fence, ask: &Ask) -> Reply {
-    Reply::Granted(granted([Block { first, len: ask.block }], None, ask.ttl, 0))
+    Reply::Granted(granted(Block { first, len: ask.block }, None, ask.ttl, 0))
 }
 
 /// What to call a holder that is none of ours, by the kind of its key.
@@ -302,7 +289,7 @@ pub(super) fn heard(message: &[u8], keys: &Keys) -> Option<Heard> {
     let block = Block { first: Fence::new(first.unsigned_abs()), len: u32::try_from(len).ok()? };
     let grant = Grant {
         evidence: Evidence::LargerFence,
-        ..granted([block], u32::try_from(slot).ok(), time_left(ttl)?, u32::try_from(waiters).ok()?)
+        ..granted(block, u32::try_from(slot).ok(), time_left(ttl)?, u32::try_from(waiters).ok()?)
     };
     Some(Heard::Push(Push::Granted { name: keys.name(key)?, token, grant }))
 }

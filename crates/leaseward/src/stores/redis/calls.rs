@@ -17,10 +17,7 @@ use super::{
     strong::{Line, Strong},
     wire::{By, Call, Care},
 };
-use crate::{
-    Error, Name,
-    store::{Batch, Operation},
-};
+use crate::{Error, store::Batch};
 
 /// How often a call is sent anew because a server did not know the script or sent us elsewhere: more than a slot on the
 /// move needs, fewer than a loop.
@@ -42,14 +39,12 @@ pub(super) struct Part {
     pub(super) care: Care,
     /// Whether any of them may have to wait for a push.
     waits: bool,
-    /// It asks for names of several slots, which the server refuses: no other operation is to suffer from that.
-    is_alone: bool,
 }
 
 impl Part {
     /// Has the small script do it, if it is of the usual kind. Operations on one name keep their order.
     pub(super) fn prefer_plain(&mut self, batch: &Batch) {
-        if self.is_alone || !self.places.iter().all(|place| plain::is_plain(&batch[*place])) {
+        if !self.places.iter().all(|place| plain::is_plain(&batch[*place])) {
             return;
         }
         // Batches are sorted by name.
@@ -122,12 +117,10 @@ impl Client {
         for place in places {
             let operation = &batch[place];
             let slot = self.keys.slot(operation.name());
-            let is_alone =
-                matches!(operation, Operation::Ask(ask) if !self.is_one_slot(&ask.names));
-            let fits = |part: &Part| part.slot == slot && !part.is_alone && !is_alone;
+            let fits = |part: &Part| part.slot == slot;
             let at = parts.iter().position(fits).unwrap_or_else(|| {
                 let (places, care) = (Vec::with_capacity(batch.len() - place), Care::Careful);
-                parts.push(Part { slot, places, care, waits: false, is_alone });
+                parts.push(Part { slot, places, care, waits: false });
                 parts.len() - 1
             });
             let part = &mut parts[at];
@@ -135,16 +128,6 @@ impl Client {
             part.waits |= is_wait(operation);
         }
         parts
-    }
-
-    /// Whether names share a slot: those that do can be taken together.
-    pub(super) fn is_one_slot(&self, names: &[Name]) -> bool {
-        if names.len() == 1 {
-            return true;
-        }
-        let mut slots = names.iter().map(|name| self.keys.slot(name));
-        let first = slots.next();
-        slots.all(|slot| Some(slot) == first)
     }
 
     /// Carries out one call of the script at the node that has the slot.

@@ -255,8 +255,8 @@ impl Client {
     fn waits(&self, ask: &Ask) {
         let mut waiting = self.waiting.lock();
         let names = waiting.entry(ask.token.clone()).or_default();
-        if !names.contains(&ask.names[0]) {
-            names.push(ask.names[0].clone());
+        if !names.contains(&ask.name) {
+            names.push(ask.name.clone());
         }
     }
 

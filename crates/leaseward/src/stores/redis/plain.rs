@@ -23,10 +23,8 @@ const RUN_MAX: usize = 1_000;
 /// Whether an operation is of the usual kind.
 pub(super) fn is_plain(operation: &Operation) -> bool {
     match operation {
-        Operation::Ask(ask) => {
-            ask.names.len() == 1 && ask.mode == Mode::Exclusive && ask.lock_delay.is_zero()
-        }
-        Operation::Renew(renew) => renew.block == 0,
+        Operation::Ask(ask) => ask.mode == Mode::Exclusive,
+        Operation::Renew(_) => true,
         Operation::Release(release) => release.keep.is_zero(),
     }
 }
@@ -49,7 +47,7 @@ pub(super) fn outline<'a>(
         (Some(Operation::Ask(_)), None, _) => "a",
         (Some(Operation::Release(_)), None, _) => "r",
         (Some(Operation::Release(release)), Some(Operation::Ask(ask)), None)
-            if ask.if_busy == IfBusy::Queue && ask.names[0] == release.name =>
+            if ask.if_busy == IfBusy::Queue && ask.name == release.name =>
         {
             "h"
         }
@@ -141,7 +139,6 @@ impl Outcome {
                 ttl: renew.ttl,
                 evidence: Evidence::ThisRequest,
                 waiters: 0,
-                block: None,
             }),
             (_, Operation::Release(_)) => Reply::Released,
             (_, Operation::Ask(_)) => {
@@ -209,20 +206,19 @@ mod tests {
 
     fn ask(at: usize, ttl_ms: u64, block: u32) -> Operation {
         Operation::Ask(Ask {
-            names: [name(at)].into_iter().collect(),
+            name: name(at),
             token: token(at),
             mode: Mode::Exclusive,
             ttl: Duration::from_millis(ttl_ms),
             if_busy: IfBusy::Queue,
             block,
-            lock_delay: Duration::ZERO,
             value: None,
         })
     }
 
     fn renew(at: usize) -> Operation {
         let ttl = Duration::from_secs(1);
-        Operation::Renew(Renew { name: name(at), token: token(at), ttl, block: 0 })
+        Operation::Renew(Renew { name: name(at), token: token(at), ttl })
     }
 
     fn release(at: usize) -> Operation {
@@ -300,7 +296,7 @@ mod tests {
         for fence in [Some(100), None, Some(104)] {
             match (fence, next()) {
                 (Some(fence), Some(Reply::Granted(grant))) => {
-                    assert_eq!((grant.blocks[0].first.get(), grant.blocks[0].len), (fence, 2));
+                    assert_eq!((grant.block.first.get(), grant.block.len), (fence, 2));
                 }
                 (None, None) => {}
                 (fence, other) => panic!("{fence:?}: {other:?}"),
@@ -324,7 +320,7 @@ mod tests {
         };
         let granted = answers(text("1794813737088715"), &[ask(0, 10, 1)]);
         let Reply::Granted(grant) = &granted[0] else { panic!("{granted:?}") };
-        assert_eq!(grant.blocks[0].first.get(), 1_794_813_737_088_715);
+        assert_eq!(grant.block.first.get(), 1_794_813_737_088_715);
         let released = answers(Said::Nil, &[release(0), release(1)]);
         assert!(released.iter().all(|reply| matches!(reply, Reply::Released)), "{released:?}");
         let turned = answers(text("100 7 2000 h 1:2"), &[release(0), ask(0, 10, 1)]);

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, ErrorKind, Name,
-    store::{Answer, Batch, Operation},
+    store::{Answer, Batch},
 };
 
 /// What all side keys and channels begin with.
@@ -57,7 +57,7 @@ impl Reserved {
             return carry_out(batch).await;
         }
         let refused: Vec<_> =
-            batch.iter().map(|operation| self.check_all(operation).err()).collect();
+            batch.iter().map(|operation| self.check(operation.name()).err()).collect();
         let sound = batch.into_iter().zip(&refused).filter(|(_, why)| why.is_none());
         let sound: Batch = sound.map(|(operation, _)| operation).collect();
         let answers = if sound.is_empty() { Vec::new() } else { carry_out(sound).await };
@@ -67,13 +67,6 @@ impl Reserved {
             None => answers.next().expect("BUG: every operation is answered"),
         };
         refused.into_iter().map(answer).collect()
-    }
-
-    fn check_all(&self, operation: &Operation) -> Result<(), Error> {
-        match operation {
-            Operation::Ask(ask) => ask.names.iter().try_for_each(|name| self.check(name)),
-            operation => self.check(operation.name()),
-        }
     }
 }
 

@@ -14,7 +14,6 @@ pub(in crate::stores) struct Script {
 /// How an answer begins.
 pub(super) mod code {
     pub(in super::super) const GRANTED: i64 = 1;
-    pub(in super::super) const GRANTED_ALL: i64 = 2;
     pub(in super::super) const QUEUED: i64 = 3;
     pub(in super::super) const BUSY: i64 = 4;
     pub(in super::super) const RENEWED: i64 = 5;
@@ -51,7 +50,6 @@ fn constant(name: &str) -> String {
     let handed_ms = HANDED_MAX.as_millis();
     match name {
         "GRANTED" => code::GRANTED.to_string(),
-        "GRANTED_ALL" => code::GRANTED_ALL.to_string(),
         "QUEUED" => code::QUEUED.to_string(),
         "BUSY" => code::BUSY.to_string(),
         "RENEWED" => code::RENEWED.to_string(),

@@ -6,35 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    client::Client,
-    config::{Config, Topology},
-};
+use super::{client::Client, config::Config};
 use crate::{
-    Error, Name,
+    Error,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Finding, Guarantee, LockView, OpenContext,
-        PushSink, Query, Reach, Store, StoreUrl,
+        Batch, Break, Broken, Capability, Completion, Driver, Finding, Guarantee, LockView,
+        OpenContext, PushSink, Query, Reach, Store, StoreUrl,
     },
 };
-
-/// How many batches may be under way at once. With fewer, whoever comes finds them full and waits, and both sides run dry in
-/// turn: 64 tasks on two processors get 170,000 pairs a second through four over seconds, 210,000 through eight, which cost the
-/// server a twentieth more.
-const LANES: usize = 8;
-
-/// Into how many parts what is under way is divided. As one batch, 64 tasks are a third slower where a server has to share its
-/// processor with them; where it has not, three are as good as one.
-const SHARES: usize = 3;
-
-/// In strong mode one: whatever comes while a batch waits for replicas goes into the next, and that waits once for all of
-/// them. A second would share the same work among twice as many waits.
-const LANES_STRONG: usize = 1;
 
 /// One client of a Redis.
 pub struct Redis {
     client: Arc<Client>,
+    driver: Driver,
     capability: Capability,
 }
 
@@ -52,12 +37,10 @@ impl Redis {
     pub(super) async fn open(url: &StoreUrl, context: OpenContext) -> Result<Self, Error> {
         let config = Config::from_url(url)?;
         let mut capability = Capability::full(Reach::Network);
-        (capability.lanes, capability.shares) =
-            if config.strong.is_some() { (LANES_STRONG, 1) } else { (LANES, SHARES) };
-        capability.gathers = true;
-        capability.several_names = !matches!(config.topology, Topology::Cluster { .. });
+        // Whatever comes while a batch waits for replicas goes into the next, and that waits once for all of it.
+        capability.one_batch_at_a_time = config.strong.is_some();
         let client = Client::open(config, &context).await?;
-        Ok(Self { client, capability })
+        Ok(Self { client, driver: Driver::default(), capability })
     }
 }
 
@@ -78,17 +61,14 @@ impl Store for Redis {
         self.client.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+    fn submit(&self, batch: Batch, reply: Completion) {
         let client = self.client.clone();
-        Box::pin(async move {
+        let answers = async move {
             let carry_out = |batch| client.clone().submit(batch);
             let answers = client.keys.reserved().submit(batch, carry_out).await;
             client.servers().judge(answers)
-        })
-    }
-
-    fn takes_together(&self, names: &[Name]) -> bool {
-        self.client.is_one_slot(names)
+        };
+        self.driver.drive(answers, reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

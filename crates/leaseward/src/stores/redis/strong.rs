@@ -303,17 +303,14 @@ impl Client {
         if granted.is_empty() {
             return Vec::new();
         }
-        let (mut releases, mut of) = (Batch::new(), Vec::new());
-        for (place, _) in &granted {
+        let release = |(place, _): &(usize, Arc<Shortage>)| {
             let Operation::Ask(ask) = &batch[*place] else {
                 unreachable!("BUG: only an ask is granted")
             };
-            for name in &ask.names {
-                let (name, token) = (name.clone(), ask.token.clone());
-                releases.push(Operation::Release(Release { name, token, keep: Duration::ZERO }));
-                of.push(*place);
-            }
-        }
+            let (name, token) = (ask.name.clone(), ask.token.clone());
+            Operation::Release(Release { name, token, keep: Duration::ZERO })
+        };
+        let releases: Batch = granted.iter().map(release).collect();
         // Over the same connection: should it break, the next one ends it before the token can ask again, so no release
         // is left that could still arrive and take a later lease away.
         let via = Via::Line { strong, line, waits: false };
@@ -321,11 +318,9 @@ impl Client {
         let outcomes = self.carry_out(&releases, &parts, via).await;
         let mut answers = Unsorted::of(&releases);
         self.read_all(&releases, &parts, outcomes, &mut answers);
-        let answers = answers.sorted();
-        let is_undone = |place: usize| {
-            of.iter().zip(&answers).all(|(of, answer)| *of != place || answer.is_ok())
-        };
-        granted.into_iter().map(|(place, shortage)| (place, shortage, is_undone(place))).collect()
+        let undone = answers.sorted().into_iter().map(|answer| answer.is_ok());
+        let granted = granted.into_iter().zip(undone);
+        granted.map(|((place, shortage), is_undone)| (place, shortage, is_undone)).collect()
     }
 }
 

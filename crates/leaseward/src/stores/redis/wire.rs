@@ -14,6 +14,9 @@ use crate::{
     store::{Ask, IfBusy, Operation},
 };
 
+/// For how long a name stays blocked after its lease ran out: not at all. The script has a field for it.
+const NO_DELAY: u8 = 0;
+
 /// How the script is called: by its hash, or with its text where the server does not know it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum By {
@@ -75,11 +78,10 @@ impl<'a> Item<'a> {
         }
     }
 
-    fn names(&self) -> &[Name] {
+    fn name(&self) -> &Name {
         match self {
-            Self::Operation(Operation::Ask(ask)) => &ask.names,
-            Self::Operation(operation) => std::slice::from_ref(operation.name()),
-            Self::Look(name) | Self::Break(name, _) => std::slice::from_ref(name),
+            Self::Operation(operation) => operation.name(),
+            Self::Look(name) | Self::Break(name, _) => name,
         }
     }
 }
@@ -111,16 +113,16 @@ impl<'a> Call<'a> {
     /// The command to send.
     pub(super) fn command(&self, by: By, sender: &Sender) -> Cmd {
         let side = self.keys.side(self.slot);
-        let names = self.items.iter().map(|item| item.names().len()).sum::<usize>();
+        let names = self.items.len();
         let count = 1 + names * self.keys.stride();
-        let mut command = Cmd::with_capacity(count + self.items.len() * 4 + 7, names * 128 + 256);
+        let mut command = Cmd::with_capacity(count + names * 4 + 7, names * 128 + 256);
         match by {
             By::Hash => command.arg("EVALSHA").arg(&self.care.script().hash),
             By::Text => command.arg("EVAL").arg(&self.care.script().text),
         };
         command.arg(count).arg(self.keys.fence_key(self.slot));
         let mut scratch = String::new();
-        for name in self.items.iter().flat_map(Item::names) {
+        for name in self.items.iter().map(Item::name) {
             self.keys.declare(name, &side, &mut command, &mut scratch);
         }
         command.arg(&side).arg(&*sender.client).arg(sender.handover).arg(self.keys.stride());
@@ -148,7 +150,7 @@ fn write(operation: &Operation, command: &mut Cmd, scratch: &mut String) {
         Operation::Ask(ask) => write_ask(ask, command, scratch),
         Operation::Renew(renew) => {
             command.arg("n").arg(text_of(&renew.token, scratch));
-            command.arg(millis(renew.ttl)).arg(renew.block);
+            command.arg(millis(renew.ttl));
         }
         Operation::Release(release) => {
             command.arg("r").arg(text_of(&release.token, scratch)).arg(millis(release.keep));
@@ -157,27 +159,22 @@ fn write(operation: &Operation, command: &mut Cmd, scratch: &mut String) {
 }
 
 fn write_ask(ask: &Ask, command: &mut Cmd, scratch: &mut String) {
-    let is_plain = ask.mode == Mode::Exclusive && ask.block == 1 && ask.lock_delay.is_zero();
-    let several = ask.names.len() > 1;
-    command.arg(match (several, ask.if_busy, is_plain) {
-        (true, _, _) => "m",
-        (false, IfBusy::Tell, true) => "a",
-        (false, IfBusy::Queue, true) => "q",
-        (false, IfBusy::Tell, false) => "A",
-        (false, IfBusy::Queue, false) => "Q",
+    let is_plain = ask.mode == Mode::Exclusive && ask.block == 1;
+    command.arg(match (ask.if_busy, is_plain) {
+        (IfBusy::Tell, true) => "a",
+        (IfBusy::Queue, true) => "q",
+        (IfBusy::Tell, false) => "A",
+        (IfBusy::Queue, false) => "Q",
     });
     command.arg(text_of(&ask.token, scratch)).arg(millis(ask.ttl));
     write_value(ask.value.as_ref(), command);
-    if several || !is_plain {
+    if !is_plain {
         let (mode, capacity) = match ask.mode {
             Mode::Exclusive => ("x", 0),
             Mode::Shared => ("s", 0),
             Mode::Permit { capacity } => ("p", capacity),
         };
-        command.arg(mode).arg(capacity).arg(ask.block).arg(millis(ask.lock_delay));
-    }
-    if several {
-        command.arg(ask.names.len());
+        command.arg(mode).arg(capacity).arg(ask.block).arg(NO_DELAY);
     }
 }
 

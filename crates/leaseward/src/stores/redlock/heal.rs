@@ -7,7 +7,6 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -201,13 +200,12 @@ impl Client {
 
 fn ask_of(renew: &Renew, shown: &Shown) -> Ask {
     Ask {
-        names: smallvec::smallvec![renew.name.clone()],
+        name: renew.name.clone(),
         token: renew.token.clone(),
         mode: shown.view.mode,
         ttl: renew.ttl,
         if_busy: IfBusy::Tell,
         block: 1,
-        lock_delay: Duration::from_millis(shown.delay_ms),
         value: shown.view.value.clone(),
     }
 }

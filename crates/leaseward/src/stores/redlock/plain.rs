@@ -103,13 +103,12 @@ mod tests {
 
     fn ask(at: usize) -> Operation {
         Operation::Ask(Ask {
-            names: [name(at)].into_iter().collect(),
+            name: name(at),
             token: token(at),
             mode: Mode::Exclusive,
             ttl: Duration::from_millis(10),
             if_busy: IfBusy::Tell,
             block: 1,
-            lock_delay: Duration::ZERO,
             value: None,
         })
     }
@@ -120,7 +119,7 @@ mod tests {
 
     fn renew(at: usize) -> Operation {
         let ttl = Duration::from_secs(1);
-        Operation::Renew(Renew { name: name(at), token: token(at), ttl, block: 0 })
+        Operation::Renew(Renew { name: name(at), token: token(at), ttl })
     }
 
     #[test]
@@ -177,10 +176,10 @@ mod tests {
             call.steps.iter().map(|step| reply.next(&call, step)).collect::<Result<Vec<_>, _>>()
         };
         let usual = votes(redis::Value::Int(14)).expect("understood");
-        let [Vote::Granted(ballots), Vote::Renewed, Vote::Released] = &usual[..] else {
+        let [Vote::Granted(granted), Vote::Renewed, Vote::Released] = &usual[..] else {
             panic!("{usual:?}")
         };
-        assert_eq!(ballots[..], [ballot]);
+        assert_eq!(*granted, ballot);
         for nothing in [vec![], vec![14], vec![14, 14, 14], vec![11]] {
             assert!(votes(redis::Value::BulkString(nothing.clone())).is_err(), "{nothing:?}");
         }

@@ -8,9 +8,6 @@ use smallvec::SmallVec;
 use super::ballot;
 use crate::{LostReason, store::Standing};
 
-/// One ballot a name.
-pub type Ballots = SmallVec<[Ballot; 1]>;
-
 /// A block of fences, by its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ballot {
@@ -23,8 +20,8 @@ pub struct Ballot {
 /// What one node said about one operation.
 #[derive(Clone, Debug)]
 pub enum Vote {
-    /// The lease is granted under these ballots, one for each name; perhaps not for the first time.
-    Granted(Ballots),
+    /// The lease is granted under this ballot; perhaps not for the first time.
+    Granted(Ballot),
     /// Free, but only for ballots above this one.
     Low(u64),
     /// Held by somebody else, whose token begins like this.
@@ -57,8 +54,8 @@ pub struct Quorum {
 /// What came of an ask.
 #[derive(Clone, Debug)]
 pub enum Asked {
-    /// A majority granted it, under these ballots.
-    Granted(Ballots),
+    /// A majority granted it, under this ballot.
+    Granted(Ballot),
     /// It would have been granted with ballots above this one.
     Low(u64),
     /// Somebody holds it, or may.
@@ -122,15 +119,15 @@ impl Quorum {
 
     /// The verdict on an ask.
     ///
-    /// A grant counts only by the ballots it was made under: votes for the same token under different ballots are no
+    /// A grant counts only by the ballot it was made under: votes for the same token under different ballots are no
     /// majority, because no single one of them is known to a majority of nodes.
     pub fn asked(self, votes: &[Vote]) -> Option<Asked> {
         let open = self.nodes - votes.len();
         let most = self.most_granted(votes);
-        if let Some((ballots, count)) = most
+        if let Some((ballot, count)) = most
             && count >= self.needed()
         {
-            return Some(Asked::Granted(ballots.clone()));
+            return Some(Asked::Granted(ballot));
         }
         if most.map_or(0, |(_, count)| count) + open >= self.needed() && open > 0 {
             return None;
@@ -211,13 +208,13 @@ impl Quorum {
         bars.iter().filter(|bar| !ballot::is_far(**bar, *enough)).max().copied()
     }
 
-    fn most_granted<'a>(self, votes: &'a [Vote]) -> Option<(&'a Ballots, usize)> {
+    fn most_granted(self, votes: &[Vote]) -> Option<(Ballot, usize)> {
         let granted = votes.iter().filter_map(|vote| match vote {
-            Vote::Granted(ballots) => Some(ballots),
+            Vote::Granted(ballot) => Some(*ballot),
             _ => None,
         });
         let with_count =
-            |ballots: &'a Ballots| (ballots, granted.clone().filter(|b| *b == ballots).count());
+            |ballot: Ballot| (ballot, granted.clone().filter(|other| *other == ballot).count());
         granted.clone().map(with_count).max_by_key(|(_, count)| *count)
     }
 
@@ -270,7 +267,7 @@ impl Quorum {
 fn bars(votes: &[Vote]) -> SmallVec<[u64; 8]> {
     let bar = |vote: &Vote| match vote {
         Vote::Low(bar) => Some(*bar),
-        Vote::Granted(ballots) => ballots.iter().map(|ballot| ballot.last).max(),
+        Vote::Granted(ballot) => Some(ballot.last),
         _ => None,
     };
     let mut bars: SmallVec<[u64; 8]> = votes.iter().filter_map(bar).collect();

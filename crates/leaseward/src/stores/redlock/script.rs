@@ -8,7 +8,6 @@ use crate::stores::redis::script::{PLACEHOLDER, Script};
 /// How an answer begins.
 pub(super) mod code {
     pub(in super::super) const GRANTED: i64 = 1;
-    pub(in super::super) const GRANTED_ALL: i64 = 2;
     pub(in super::super) const LOW: i64 = 3;
     pub(in super::super) const BUSY: i64 = 4;
     pub(in super::super) const RENEWED: i64 = 5;
@@ -40,7 +39,6 @@ pub(super) mod reason {
 fn constant(name: &str) -> String {
     let number = match name {
         "GRANTED" => code::GRANTED,
-        "GRANTED_ALL" => code::GRANTED_ALL,
         "LOW" => code::LOW,
         "BUSY" => code::BUSY,
         "RENEWED" => code::RENEWED,

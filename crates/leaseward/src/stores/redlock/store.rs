@@ -11,18 +11,15 @@ use crate::{
     Error,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Blocks, Break, Broken, Capability, Finding, Guarantee, LockView, Modes,
+        Batch, Break, Broken, Capability, Completion, Driver, Finding, Guarantee, LockView, Modes,
         OpenContext, PushSink, Query, Reach, Store, StoreUrl, Waiting,
     },
 };
 
-/// How many batches may be under way at once: while the nodes work on one, the next gathers and sets out. More would be
-/// smaller ones, and each costs five nodes a call.
-const LANES: usize = 2;
-
 /// One client of several independent Redis.
 pub struct Redlock {
     client: Arc<Client>,
+    driver: Driver,
     capability: Capability,
 }
 
@@ -46,14 +43,9 @@ impl Redlock {
             "a majority of nodes cannot count; with three nodes and two permits there can be three holders, one at A \
              and B, one at B and C, one at C and A",
         );
-        capability.blocks = Blocks::AtGrant;
         capability.ttl = config.ttl();
-        // A node that forgot votes again after that time, whatever kept a name taken.
-        capability.taken_max = Some(config.max_ttl);
-        capability.lanes = LANES;
-        capability.gathers = true;
         let client = Client::open(config, &context).await?;
-        Ok(Self { client, capability })
+        Ok(Self { client, driver: Driver::default(), capability })
     }
 }
 
@@ -74,11 +66,12 @@ impl Store for Redlock {
         self.client.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+    fn submit(&self, batch: Batch, reply: Completion) {
         let client = self.client.clone();
-        Box::pin(async move {
+        let answers = async move {
             client.reserved.submit(batch, |batch| client.clone().submit(batch)).await
-        })
+        };
+        self.driver.drive(answers, reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

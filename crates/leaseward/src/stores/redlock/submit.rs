@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     client::Client,
     heal,
-    quorum::{Asked, Ballot, Ballots, Kept, Vote},
+    quorum::{Asked, Ballot, Kept, Vote},
     round::{Outcome, Verdict},
     wire::{Call, Care, Step},
 };
@@ -98,7 +98,7 @@ impl Client {
                     self.heal(renew, heal::free_at(outcome, place));
                     let ttl = self.config.drift.validity(renew.ttl);
                     let evidence = Evidence::ThisRequest;
-                    Ok(Reply::Renewed(Renewal { ttl, evidence, waiters: 0, block: None }))
+                    Ok(Reply::Renewed(Renewal { ttl, evidence, waiters: 0 }))
                 }
                 (_, Some(Verdict::Released(Kept::Done))) => Ok(Reply::Released),
                 (
@@ -136,8 +136,8 @@ impl Client {
                 Some(Verdict::Asked(verdict)) => verdict,
                 _ => &Asked::TooFew,
             };
-            if let Asked::Granted(ballots) = verdict {
-                to[attempt.at] = Some(Ok(Reply::Granted(self.grant(ask, ballots))));
+            if let Asked::Granted(ballot) = verdict {
+                to[attempt.at] = Some(Ok(Reply::Granted(self.grant(ask, *ballot))));
                 continue;
             }
             let goes_on = round < ROUNDS_MAX
@@ -191,16 +191,13 @@ impl Client {
         self.tell(Arc::new(call.with(undo)), sent).await == sent.len()
     }
 
-    fn grant(&self, ask: &Ask, ballots: &Ballots) -> Grant {
-        let block = |ballot: &Ballot| Block {
-            first: Fence::new(ballot.first),
-            len: u32::try_from(ballot.last - ballot.first + 1).unwrap_or(1),
-        };
-        if let Some(last) = ballots.iter().map(|ballot| ballot.last).max() {
-            self.newest.fetch_max(last, Ordering::Relaxed);
-        }
+    fn grant(&self, ask: &Ask, ballot: Ballot) -> Grant {
+        self.newest.fetch_max(ballot.last, Ordering::Relaxed);
         Grant {
-            blocks: ballots.iter().map(block).collect::<SmallVec<_>>(),
+            block: Block {
+                first: Fence::new(ballot.first),
+                len: u32::try_from(ballot.last - ballot.first + 1).unwrap_or(1),
+            },
             slot: None,
             ttl: self.config.drift.validity(ask.ttl),
             evidence: Evidence::ThisRequest,
@@ -215,7 +212,7 @@ impl Client {
             Asked::Gone(reason) => Reply::Gone(*reason),
             Asked::Busy(standing) => {
                 if waits {
-                    self.watch(&ask.names[0]);
+                    self.watch(&ask.name);
                 }
                 Reply::Busy(standing.clone())
             }
@@ -241,7 +238,7 @@ fn granted_under(attempt: &Attempt, votes: &[Vote]) -> SmallVec<[Ballot; 1]> {
     let mut ballots = smallvec![attempt.ballot];
     for vote in votes {
         if let Vote::Granted(granted) = vote {
-            ballots.extend(granted.iter().copied());
+            ballots.push(*granted);
         }
     }
     ballots.sort_unstable();

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use redis::Value;
-use smallvec::smallvec;
 
 use super::{
     quorum::{Ballot, Vote},
@@ -40,8 +39,6 @@ pub(super) struct Shown {
     pub(super) token: String,
     pub(super) view: HeldView,
     pub(super) ballot: Ballot,
-    /// How long the name stays blocked after it, in milliseconds.
-    pub(super) delay_ms: u64,
 }
 
 impl Reply {
@@ -66,15 +63,9 @@ impl Reply {
         if self.is_usual {
             return usual(call, step);
         }
-        if let Step::Undo(at, _) = step {
-            let names = match &call.batch[*at] {
-                Operation::Ask(ask) => ask.names.len(),
-                Operation::Renew(_) | Operation::Release(_) => 1,
-            };
-            for _ in 0..names {
-                if self.answers.number()? == code::FAILED {
-                    self.fail()?;
-                }
+        if let Step::Undo(..) = step {
+            if self.answers.number()? == code::FAILED {
+                self.fail()?;
             }
             return Ok(Vote::Absent);
         }
@@ -84,14 +75,10 @@ impl Reply {
     fn vote(&mut self, step: &Step) -> Result<Vote, Error> {
         Ok(match self.answers.number()? {
             code::PLAIN => match step {
-                Step::Ask(_, ballot) => Vote::Granted(smallvec![*ballot]),
+                Step::Ask(_, ballot) => Vote::Granted(*ballot),
                 _ => return Err(odd()),
             },
-            code::GRANTED => Vote::Granted(smallvec![self.ballot()?]),
-            code::GRANTED_ALL => {
-                let count = self.answers.count()?;
-                Vote::Granted((0..count).map(|_| self.ballot()).collect::<Result<_, _>>()?)
-            }
+            code::GRANTED => Vote::Granted(self.ballot()?),
             code::LOW => Vote::Low(self.answers.number()?.unsigned_abs()),
             code::BUSY => self.busy()?,
             code::HELD => self.held()?,
@@ -177,7 +164,7 @@ impl Reply {
 
     fn show(&mut self) -> Result<Shown, Error> {
         let fields = self.answers.list()?;
-        let [token, mode, letter, value, first, last, ttl, delay, left] = fields.as_slice() else {
+        let [token, mode, letter, value, first, last, ttl, _delay, left] = fields.as_slice() else {
             return Err(odd());
         };
         let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
@@ -205,15 +192,14 @@ impl Reply {
         };
         let ballot =
             Ballot { first: number(first)?.unsigned_abs(), last: number(last)?.unsigned_abs() };
-        let delay_ms = number(delay)?.unsigned_abs();
-        Ok(Shown { token, view, ballot, delay_ms })
+        Ok(Shown { token, view, ballot })
     }
 }
 
 /// The vote on a step about which there was nothing unusual.
 fn usual(call: &Call, step: &Step) -> Result<Vote, Error> {
     match (step, call.operation(step)) {
-        (Step::Ask(_, ballot), _) => Ok(Vote::Granted(smallvec![*ballot])),
+        (Step::Ask(_, ballot), _) => Ok(Vote::Granted(*ballot)),
         (Step::Plain(_), Some(Operation::Renew(_))) => Ok(Vote::Renewed),
         (Step::Plain(_), Some(Operation::Release(_))) => Ok(Vote::Released),
         (Step::Undo(..), _) => Ok(Vote::Absent),

@@ -56,9 +56,7 @@ impl Care {
     /// would leave.
     pub(super) fn of(batch: &Batch) -> Self {
         let is_plain = |operation: &Operation| match operation {
-            Operation::Ask(ask) => {
-                ask.names.len() == 1 && ask.mode == Mode::Exclusive && ask.lock_delay.is_zero()
-            }
+            Operation::Ask(ask) => ask.mode == Mode::Exclusive,
             Operation::Renew(_) => true,
             Operation::Release(release) => release.keep.is_zero(),
         };
@@ -77,6 +75,9 @@ pub(super) struct Call {
     /// The renewals in it end once the last node has answered.
     _under_way: Option<Arc<UnderWay>>,
 }
+
+/// For how long a name stays blocked after its lease ran out: not at all. The script has a field for it.
+const NO_DELAY: u8 = 0;
 
 /// That of a node that kept its memory.
 const NO_FLOOR: u64 = 0;
@@ -157,12 +158,12 @@ impl Call {
         }
     }
 
-    fn names<'a>(&'a self, step: &'a Step) -> &'a [Name] {
-        match (step, self.operation(step)) {
-            (_, Some(Operation::Ask(ask))) => &ask.names,
-            (_, Some(operation)) => std::slice::from_ref(operation.name()),
-            (Step::Look(name) | Step::Break(name, _), None) => std::slice::from_ref(name),
-            (_, None) => &[],
+    fn name<'a>(&'a self, step: &'a Step) -> &'a Name {
+        match step {
+            Step::Ask(at, _) | Step::Plain(at) | Step::Heal(at, _) | Step::Undo(at, _) => {
+                self.batch[*at].name()
+            }
+            Step::Look(name) | Step::Break(name, _) => name,
         }
     }
 
@@ -179,15 +180,15 @@ impl Call {
 
     /// The command for a node that grants nothing up to a floor.
     pub(super) fn command(&self, by: By, floor_us: u64) -> Cmd {
-        let names: usize = self.steps.iter().map(|step| self.names(step).len()).sum();
-        let mut command = Cmd::with_capacity(names + self.steps.len() * 6 + 4, names * 192 + 128);
+        let names = self.steps.len();
+        let mut command = Cmd::with_capacity(names * 7 + 4, names * 192 + 128);
         match by {
             By::Hash => command.arg("EVALSHA").arg(&self.care.script().hash),
             By::Text => command.arg("EVAL").arg(&self.care.script().text),
         };
         command.arg(names);
         let mut scratch = String::with_capacity(SCRATCH);
-        for name in self.steps.iter().flat_map(|step| self.names(step)) {
+        for name in self.steps.iter().map(|step| self.name(step)) {
             scratch.clear();
             scratch.push_str(&self.prefix);
             scratch.push_str(name);
@@ -210,11 +211,7 @@ impl Call {
         match step {
             Step::Ask(at, ballot) => {
                 if let Operation::Ask(ask) = &self.batch[*at] {
-                    let several = ask.names.len() > 1;
-                    write_ask(if several { "m" } else { "A" }, ask, *ballot, command, scratch);
-                    if several {
-                        command.arg(ask.names.len());
-                    }
+                    write_ask("A", ask, *ballot, command, scratch);
                 }
             }
             Step::Heal(at, ballot) => {
@@ -235,12 +232,9 @@ impl Call {
                 }
             },
             Step::Undo(at, ballot) => {
-                // One for each name, in the order of the keys.
                 if let Operation::Ask(ask) = &self.batch[*at] {
-                    for _ in &ask.names {
-                        command.arg("u").arg(text_of(&ask.token, scratch));
-                        command.arg(digits(ballot.first, scratch));
-                    }
+                    command.arg("u").arg(text_of(&ask.token, scratch));
+                    command.arg(digits(ballot.first, scratch));
                 }
             }
             Step::Look(_) => {
@@ -257,7 +251,7 @@ fn write_ask(letter: &str, ask: &Ask, ballot: Ballot, command: &mut Cmd, scratch
     command.arg(letter).arg(text_of(&ask.token, scratch));
     write_terms(ask.ttl, ballot, ask.value.as_ref(), command, scratch);
     let mode = if ask.mode == Mode::Shared { "s" } else { "x" };
-    command.arg(mode).arg(millis(ask.lock_delay));
+    command.arg(mode).arg(NO_DELAY);
 }
 
 /// How long a lease is asked for, under which ballot, until when that is remembered, and what is shown of it.

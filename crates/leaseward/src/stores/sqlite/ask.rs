@@ -1,7 +1,6 @@
-//! Asking for a name, or for several at once.
+//! Asking for a name.
 
 use rusqlite::{Result as SqlResult, params};
-use smallvec::SmallVec;
 
 use super::{
     room::Room,
@@ -19,8 +18,7 @@ use crate::{
 
 impl Turn<'_> {
     pub(super) fn ask(&mut self, ask: &Ask) -> SqlResult<Answer> {
-        let [name] = ask.names.as_slice() else { return self.ask_all(ask) };
-        let mut room = self.enter(name)?;
+        let mut room = self.enter(&ask.name)?;
         let answer = self.ask_one(&mut room, ask)?;
         self.leave(room);
         Ok(answer)
@@ -62,14 +60,14 @@ impl Turn<'_> {
             return Ok(Reply::Gone(LostReason::NotOurs));
         };
         let hold = &mut room.holds[at];
-        if let Err(reason) = hold.lengthen(now) {
+        if let Err(reason) = hold.lengthen() {
             return Ok(Reply::Gone(reason));
         }
         hold.lasts_until(now + ask.ttl);
         hold.ttl_ms = row::millis(ask.ttl);
         self.update_hold(&room.name, hold)?;
         Ok(Reply::Granted(Grant {
-            blocks: smallvec::smallvec![hold.block],
+            block: hold.block,
             slot: hold.slot,
             ttl: ask.ttl,
             evidence: Evidence::ThisRequest,
@@ -77,53 +75,18 @@ impl Turn<'_> {
         }))
     }
 
-    /// All names or none; never queues.
-    fn ask_all(&mut self, ask: &Ask) -> SqlResult<Answer> {
-        let now = self.now.moment;
-        let mut rooms: SmallVec<[Room; 4]> = SmallVec::new();
-        for name in &ask.names {
-            let mut room = self.enter(name)?;
-            let is_free = match room.hold_of(&ask.token) {
-                // One that has ended is not revived, and stays in the way until its name is free of it.
-                Some(hold) => hold.lengthen(now).is_ok(),
-                None => room.waiters == 0 && held::admits(&room.holds, ask.mode),
-            };
-            if !is_free {
-                return Ok(Ok(Reply::Busy(held::standing(&room.holds, room.waiters, now))));
-            }
-            rooms.push(room);
-        }
-        let wish = Wish::from(ask);
-        let mut blocks = SmallVec::new();
-        for room in &mut rooms {
-            let name = room.name.clone();
-            let block = match room.hold_of(&ask.token) {
-                Some(hold) => {
-                    hold.lasts_until(now + ask.ttl);
-                    self.update_hold(&name, hold)?;
-                    hold.block
-                }
-                None => self.admit(room, &wish, ask.ttl, None)?.blocks[0],
-            };
-            blocks.push(block);
-        }
-        let evidence = Evidence::ThisRequest;
-        Ok(Ok(Reply::Granted(Grant { blocks, slot: None, ttl: ask.ttl, evidence, waiters: 0 })))
-    }
-
     fn insert_place(&mut self, room: &mut Room, ask: &Ask) -> SqlResult<()> {
         self.change(
             "INSERT INTO places (name, seq, token, who, mode, ttl_us, delay_ms, block, client, since_us, \
              expires_us, value) \
              VALUES (?1, (SELECT coalesce(max(seq), 0) + 1 FROM places WHERE name = ?1), \
-             ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10)",
             params![
                 room.name.as_str(),
                 row::key(&ask.token),
                 &**ask.token.who(),
                 row::mode_code(ask.mode),
                 row::length_us(ask.ttl),
-                row::millis(ask.lock_delay),
                 ask.block,
                 self.client,
                 row::micros(self.now.moment),
@@ -138,14 +101,13 @@ impl Turn<'_> {
     /// The ask may have changed; who waits, and since when, has not.
     fn refresh_place(&mut self, room: &mut Room, seq: i64, ask: &Ask) -> SqlResult<()> {
         self.change(
-            "UPDATE places SET mode = ?3, ttl_us = ?4, delay_ms = ?5, block = ?6, expires_us = ?7, value = ?8 \
+            "UPDATE places SET mode = ?3, ttl_us = ?4, block = ?5, expires_us = ?6, value = ?7 \
              WHERE name = ?1 AND seq = ?2",
             params![
                 room.name.as_str(),
                 seq,
                 row::mode_code(ask.mode),
                 row::length_us(ask.ttl),
-                row::millis(ask.lock_delay),
                 ask.block,
                 row::micros(self.now.moment + timing::place_ttl(ask.ttl)),
                 ask.value.as_ref().map(|value| value.as_bytes()),

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     Error,
     clock::{BoxFuture, Clock},
-    store::{Answer, Batch, OpenContext, Operation, Push, Reply, timing},
+    store::{Answer, Batch, Completion, OpenContext, Operation, Push, Reply, timing},
 };
 
 pub(super) struct Client {
@@ -89,23 +89,19 @@ impl Client {
         Duration::from_micros(last.saturating_sub(self.clock.wall_us()))
     }
 
-    pub(super) fn submit(this: &Arc<Self>, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
+    pub(super) fn submit(this: &Arc<Self>, batch: Batch, reply: Completion) {
         if let Some(answers) = this.submit_here(&batch) {
-            return Box::pin(std::future::ready(answers));
+            return reply.answer_all(answers);
         }
-        let (len, client) = (batch.len(), this.clone());
-        let (sender, receiver) = oneshot::channel();
-        let posted = this.post(move || {
+        if let Err(error) = this.worker.ready() {
+            return reply.answer_all(same(batch.len(), &error));
+        }
+        let client = this.clone();
+        // A job that is not carried out drops its completion: nobody knows what became of it.
+        let _ = this.post(move || {
             let outcome = client.turn_patiently(|turn| carry_out(turn, &batch));
-            // The engine may have gone; then nobody wants the answers.
-            let _ = sender.send(client.conclude(&batch, outcome));
+            reply.answer_all(client.conclude(&batch, outcome));
         });
-        Box::pin(async move {
-            match posted {
-                Err(error) => same(len, &error),
-                Ok(()) => receiver.await.unwrap_or_else(|_| same(len, &worker::vanished())),
-            }
-        })
     }
 
     /// Carries out a batch on this thread, if that neither waits nor passes somebody.

@@ -28,18 +28,13 @@ impl Turn<'_> {
         let Some(hold) = room.hold_of(&renew.token) else {
             return Ok(Reply::NotYours(LostReason::NotOurs));
         };
-        if let Err(reason) = hold.lengthen(now) {
+        if let Err(reason) = hold.lengthen() {
             return Ok(Reply::NotYours(reason));
         }
         hold.lasts_until(now + renew.ttl);
         hold.ttl_ms = row::millis(renew.ttl);
         self.update_hold(&renew.name, hold)?;
-        Ok(Reply::Renewed(Renewal {
-            ttl: renew.ttl,
-            evidence: Evidence::ThisRequest,
-            waiters,
-            block: (renew.block > 0 && waiters == 0).then(|| self.reserve(renew.block)),
-        }))
+        Ok(Reply::Renewed(Renewal { ttl: renew.ttl, evidence: Evidence::ThisRequest, waiters }))
     }
 
     pub(super) fn release(&mut self, release: &Release) -> SqlResult<Reply> {
@@ -61,11 +56,10 @@ impl Turn<'_> {
             });
         };
         let hold = &mut room.holds[at];
-        let was_live = hold.is_live(now);
         if hold.condition == Condition::Kept {
             return Ok(Reply::Released);
         }
-        if was_live && !release.keep.is_zero() {
+        if !release.keep.is_zero() {
             hold.condition = Condition::Kept;
             hold.expires = now + release.keep;
             hold.handed = false;
@@ -82,8 +76,7 @@ impl Turn<'_> {
         }
         room.holds.remove(at);
         self.delete_hold(room, &release.token)?;
-        // A lease within its lock delay has ended, but its holder has now come back to say so.
-        Ok(if was_live { Reply::Released } else { Reply::NotYours(LostReason::Expired) })
+        Ok(Reply::Released)
     }
 
     pub(super) fn break_lease(&mut self, order: &Break) -> SqlResult<Broken> {

@@ -22,17 +22,16 @@ pub(super) struct Hold {
     pub(super) slot: Option<u32>,
     pub(super) condition: Condition,
     pub(super) ttl_ms: u32,
-    pub(super) delay_ms: u32,
     pub(super) since: Moment,
     pub(super) expires: Moment,
     /// Given to a waiter of another process that has not been heard of since.
     pub(super) handed: bool,
 }
 
-/// The columns of [`Hold::read`], in its order; twelve of them.
+/// The columns of [`Hold::read`], in its order; eleven of them.
 macro_rules! hold_columns {
     () => {
-        "h.token, h.who, h.mode, h.first, h.len, h.slot, h.condition, h.ttl_ms, h.delay_ms, h.since_us, \
+        "h.token, h.who, h.mode, h.first, h.len, h.slot, h.condition, h.ttl_ms, h.since_us, \
          h.expires_us, h.handed"
     };
 }
@@ -48,10 +47,9 @@ impl Hold {
             slot: row.get(at + 5)?,
             condition: condition(row, at + 6)?,
             ttl_ms: row.get(at + 7)?,
-            delay_ms: row.get(at + 8)?,
-            since: moment(row, at + 9)?,
-            expires: moment(row, at + 10)?,
-            handed: row.get(at + 11)?,
+            since: moment(row, at + 8)?,
+            expires: moment(row, at + 9)?,
+            handed: row.get(at + 10)?,
         })
     }
 
@@ -92,9 +90,6 @@ impl Held for Hold {
     fn expires(&self) -> Moment {
         self.expires
     }
-    fn lock_delay(&self) -> Duration {
-        Duration::from_millis(self.delay_ms.into())
-    }
 }
 
 /// What a lease is made from: an ask, at once or when its turn comes.
@@ -103,7 +98,6 @@ pub(super) struct Wish {
     pub(super) token: Token,
     pub(super) mode: Mode,
     pub(super) ttl: Duration,
-    pub(super) delay_ms: u32,
     pub(super) block: u32,
     pub(super) value: Option<Value>,
 }
@@ -114,7 +108,6 @@ impl From<&Ask> for Wish {
             token: ask.token.clone(),
             mode: ask.mode,
             ttl: ask.ttl,
-            delay_ms: millis(ask.lock_delay),
             block: ask.block,
             value: ask.value.clone(),
         }
@@ -134,7 +127,7 @@ pub(super) struct Place {
 /// The columns of [`Place::read`], in its order.
 macro_rules! place_columns {
     () => {
-        "p.token, p.who, p.mode, p.seq, p.ttl_us, p.delay_ms, p.block, p.client, p.since_us, p.expires_us, \
+        "p.token, p.who, p.mode, p.seq, p.ttl_us, p.block, p.client, p.since_us, p.expires_us, \
          p.value"
     };
 }
@@ -149,13 +142,12 @@ impl Place {
                 token: token(row, at)?,
                 mode: mode(row, at + 2)?,
                 ttl: Duration::from_micros(row.get::<_, i64>(at + 4)?.cast_unsigned()),
-                delay_ms: row.get(at + 5)?,
-                block: row.get(at + 6)?,
-                value: value(row, at + 10)?,
+                block: row.get(at + 5)?,
+                value: value(row, at + 9)?,
             },
-            client: row.get(at + 7)?,
-            since: moment(row, at + 8)?,
-            expires: moment(row, at + 9)?,
+            client: row.get(at + 6)?,
+            since: moment(row, at + 7)?,
+            expires: moment(row, at + 8)?,
         })
     }
 

@@ -24,7 +24,7 @@ impl Turn<'_> {
         let now = self.now.moment;
         let mut at = 0;
         while at < room.holds.len() {
-            if room.holds[at].blocks_until() <= now {
+            if !room.holds[at].is_live(now) {
                 let expired = room.holds.remove(at);
                 self.delete_hold(room, &expired.token)?;
             } else {
@@ -98,7 +98,6 @@ impl Turn<'_> {
             slot: held::free_slot(&room.holds, wish.mode),
             condition: Condition::Sound,
             ttl_ms: row::millis(wish.ttl),
-            delay_ms: wish.delay_ms,
             since: self.now.moment,
             expires: self.now.moment + ttl,
             handed: handed_to.is_some(),
@@ -106,20 +105,14 @@ impl Turn<'_> {
         self.insert_hold(room, &hold, wish, handed_to.unwrap_or(self.client))?;
         let slot = hold.slot;
         room.holds.push(hold);
-        Ok(Grant {
-            blocks: smallvec::smallvec![block],
-            slot,
-            ttl,
-            evidence: Evidence::ThisRequest,
-            waiters: room.waiters,
-        })
+        Ok(Grant { block, slot, ttl, evidence: Evidence::ThisRequest, waiters: room.waiters })
     }
 
     fn insert_hold(&self, room: &Room, hold: &Hold, wish: &Wish, client: i64) -> SqlResult<()> {
         self.change(
             "INSERT INTO holds (name, token, who, mode, first, len, slot, condition, ttl_ms, delay_ms, \
              since_us, expires_us, client, handed, value) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12, ?13, ?14)",
             params![
                 room.name.as_str(),
                 row::key(&hold.token),
@@ -130,7 +123,6 @@ impl Turn<'_> {
                 hold.slot,
                 row::condition_code(hold.condition),
                 hold.ttl_ms,
-                hold.delay_ms,
                 row::micros(hold.since),
                 row::micros(hold.expires),
                 client,

@@ -17,8 +17,8 @@ use crate::{
     Error,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Break, Broken, Capability, Finding, Guarantee, Level, LockView, OpenContext,
-        PushSink, Query, Reach, Store,
+        Batch, Break, Broken, Capability, Completion, Finding, Guarantee, Level, LockView,
+        OpenContext, PushSink, Query, Reach, Store,
     },
 };
 
@@ -67,7 +67,7 @@ impl Sqlite {
 
     fn over(client: Client) -> Self {
         let mut capability = Capability::full(Reach::Machine);
-        capability.gathers = client.config.durability == Durability::Normal;
+        capability.one_batch_at_a_time = true;
         Self { client: Arc::new(client), capability }
     }
 }
@@ -101,8 +101,8 @@ impl Store for Sqlite {
         self.client.wake.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Client::submit(&self.client, batch)
+    fn submit(&self, batch: Batch, reply: Completion) {
+        Client::submit(&self.client, batch, reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

@@ -60,8 +60,7 @@ fn look(conn: &Connection, now: Now) -> SqlResult<Found> {
     let mut names = Vec::new();
     let holds = expired(
         conn,
-        "SELECT name, min(expires_us + iif(condition = 2, 0, 1000 * delay_ms)) FROM holds \
-         WHERE name > ?1 GROUP BY name ORDER BY name LIMIT ?2",
+        "SELECT name, min(expires_us) FROM holds WHERE name > ?1 GROUP BY name ORDER BY name LIMIT ?2",
         &from,
         now,
         &mut names,

@@ -34,15 +34,25 @@ impl Worker {
         Self { name, state: Arc::new(Mutex::new(State::Idle)) }
     }
 
-    /// Gives the thread a job.
+    /// Whether the thread takes jobs; starts it, if it has not been.
     ///
     /// # Errors
     /// If it was closed, or no thread could be started.
-    pub(super) fn post(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    pub(super) fn ready(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         if matches!(*state, State::Idle) {
             *state = State::Running(start(self.name).map_err(no_thread)?);
         }
+        if matches!(*state, State::Closed) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Gives the thread a job.
+    ///
+    /// # Errors
+    /// As [`ready`](Self::ready). The job is dropped then.
+    pub(super) fn post(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.ready()?;
+        let state = self.state.lock();
         match &*state {
             State::Running(sender) => sender.send(Box::new(job)).map_err(|_| closed()),
             State::Idle | State::Closed => Err(closed()),

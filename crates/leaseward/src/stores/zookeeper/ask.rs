@@ -1,4 +1,4 @@
-//! Asking for one name.
+//! Asking for a name.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,8 +31,8 @@ fn first_ttl(ttl: Duration) -> Duration {
 }
 
 impl Client {
-    pub(super) async fn ask(&self, ask: &Ask, name: &Name) -> Answer {
-        let desk = self.desks.open(name, &ask.token);
+    pub(super) async fn ask(&self, ask: &Ask) -> Answer {
+        let desk = self.desks.open(&ask.name, &ask.token);
         let mut sits = desk.sits.lock().await;
         let answer = self.ask_at(&desk, &mut sits, ask).await;
         let is_there = !matches!(*sits, Sits::Nowhere);
@@ -293,7 +293,7 @@ impl Client {
     /// A lease as the engine is told of it.
     pub(super) fn grant(&self, seat: &Seat, ttl: Duration) -> Grant {
         Grant {
-            blocks: smallvec::smallvec![Block { first: seat.fence, len: 1 }],
+            block: Block { first: seat.fence, len: 1 },
             slot: match seat.mode {
                 Mode::Permit { .. } => seat.record.slot,
                 Mode::Exclusive | Mode::Shared => None,

@@ -219,46 +219,25 @@ impl Client {
     }
 
     pub(super) async fn submit(self: Arc<Self>, batch: Batch) -> Vec<Answer> {
-        let mut answers: Vec<Option<Answer>> = batch.iter().map(|_| None).collect();
-        let mut singles = Vec::with_capacity(batch.len());
-        for (place, operation) in batch.iter().enumerate() {
-            match operation {
-                // What stands before it may be about any of its names.
-                Operation::Ask(ask) if ask.names.len() > 1 => {
-                    self.carry_out_all(&batch, std::mem::take(&mut singles), &mut answers).await;
-                    answers[place] = Some(self.carry_out(operation).await);
-                }
-                _ => singles.push(place),
-            }
-        }
-        self.carry_out_all(&batch, singles, &mut answers).await;
-        answers
-            .into_iter()
-            .map(|answer| answer.expect("BUG: every operation is answered"))
-            .collect()
-    }
-
-    /// Operations on one name in their order, those on others beside them.
-    async fn carry_out_all(
-        &self,
-        batch: &[Operation],
-        places: Vec<usize>,
-        answers: &mut [Option<Answer>],
-    ) {
+        // Operations on one name in their order, those on others beside them.
         let mut names: HashMap<&Name, Vec<usize>> = HashMap::new();
-        for place in places {
-            names.entry(batch[place].name()).or_default().push(place);
+        for (place, operation) in batch.iter().enumerate() {
+            names.entry(operation.name()).or_default().push(place);
         }
+        let (client, batch) = (&*self, &batch);
         let answered = names.into_values().map(|places| async move {
+            let is_ask = |place: &usize| matches!(batch[*place], Operation::Ask(_));
+            let carry_out = |place| async move { (place, client.carry_out(&batch[place]).await) };
             let mut answers = Vec::with_capacity(places.len());
-            for place in places {
-                answers.push((place, self.carry_out(&batch[place]).await));
+            // Asks begin together, in their order: one after the other, those of the next batch would overtake them.
+            for run in places.chunk_by(|a, b| is_ask(a) && is_ask(b)) {
+                answers.extend(join_all(run.iter().copied().map(carry_out)).await);
             }
             answers
         });
-        for (place, answer) in join_all(answered).await.into_iter().flatten() {
-            answers[place] = Some(answer);
-        }
+        let mut answers: Vec<_> = join_all(answered).await.into_iter().flatten().collect();
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
     async fn carry_out(&self, operation: &Operation) -> Answer {
@@ -266,8 +245,7 @@ impl Client {
             return Err(error::closed());
         }
         match operation {
-            Operation::Ask(ask) if ask.names.len() == 1 => self.ask(ask, &ask.names[0]).await,
-            Operation::Ask(ask) => self.ask_for_all(ask).await,
+            Operation::Ask(ask) => self.ask(ask).await,
             Operation::Renew(renew) => self.renew(renew).await,
             Operation::Release(release) => self.release(&release.name, &release.token).await,
         }

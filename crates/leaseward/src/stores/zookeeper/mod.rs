@@ -16,7 +16,7 @@
 //!
 //! The protocol is spoken here, without a driver: what was sent when, and who answered, is what deadlines are made of.
 //!
-//! Not here: minimum holds and lock delays, which would have to outlive the session; logins other than digest; TLS.
+//! Not here: minimum holds, which would have to outlive the session; logins other than digest; TLS.
 
 mod ask;
 mod bounds;
@@ -37,7 +37,6 @@ mod renew;
 mod round;
 mod running;
 mod session;
-mod several;
 mod store;
 mod wait;
 mod wire;

@@ -100,13 +100,12 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         for value in [&b"10.0.0.7:9000"[..], &all] {
             let ask = Ask {
-                names: smallvec::smallvec![],
+                name: crate::Name::new("x").expect("a name"),
                 token: crate::Token::new(7, Arc::from("web-3:4121")),
                 mode: crate::Mode::Exclusive,
                 ttl: Duration::from_secs(3),
                 if_busy: crate::store::IfBusy::Tell,
                 block: 1,
-                lock_delay: Duration::ZERO,
                 value: Some(Value::new(value).expect("short")),
             };
             let read = Record::read(&Record::of(&ask).to_data()).expect("ours");

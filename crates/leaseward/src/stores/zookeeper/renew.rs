@@ -151,12 +151,8 @@ impl Client {
 }
 
 fn renewed(seat: &Seat, ttl: Duration) -> Reply {
-    Reply::Renewed(Renewal {
-        ttl,
-        evidence: Evidence::Sent(seat.session.counts_from(ttl)),
-        waiters: 0,
-        block: None,
-    })
+    let evidence = Evidence::Sent(seat.session.counts_from(ttl));
+    Reply::Renewed(Renewal { ttl, evidence, waiters: 0 })
 }
 
 /// What a slot's node is called, of a permit that has one.

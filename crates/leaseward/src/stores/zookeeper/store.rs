@@ -12,14 +12,15 @@ use crate::{
     clock::BoxFuture,
     lease::{TTL_MAX, TTL_MIN},
     store::{
-        Answer, Batch, Blocks, Break, Broken, Capability, Finding, Guarantee, LeaseKind, LockView,
-        OpenContext, PushSink, Query, Reach, Store, StoreUrl, Waiting,
+        Batch, Break, Broken, Capability, Completion, Driver, Finding, Guarantee, LeaseKind,
+        LockView, OpenContext, PushSink, Query, Reach, Store, StoreUrl, Waiting,
     },
 };
 
 /// One client of ZooKeeper.
 pub struct ZooKeeper {
     client: Arc<Client>,
+    driver: Driver,
     capability: Capability,
 }
 
@@ -47,10 +48,8 @@ impl ZooKeeper {
         capability.ttl = bounds.shortest_ttl().max(TTL_MIN).min(longest)..=longest;
         // Both would have to outlive the session.
         capability.min_hold = false;
-        capability.lock_delay = false;
-        capability.blocks = Blocks::Single;
-        capability.lanes = LANES;
-        Ok(Self { client, capability })
+        capability.blocks = false;
+        Ok(Self { client, driver: Driver::default(), capability })
     }
 
     /// How many requests were sent to the servers so far, heartbeats among them.
@@ -59,9 +58,6 @@ impl ZooKeeper {
         self.client.ground.sent.load(Ordering::Relaxed)
     }
 }
-
-/// Requests of any number of batches share one connection, which puts together what gathers.
-const LANES: usize = 64;
 
 impl Store for ZooKeeper {
     fn capability(&self) -> &Capability {
@@ -80,8 +76,8 @@ impl Store for ZooKeeper {
         self.client.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Box::pin(self.client.clone().submit(batch))
+    fn submit(&self, batch: Batch, reply: Completion) {
+        self.driver.drive(self.client.clone().submit(batch), reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

@@ -18,7 +18,7 @@ use super::{
     inspect::Sighting,
     keeper,
     key::Slot,
-    plan::{self, Came, Intent, Plan},
+    plan::{self, Intent, Plan},
     session::{Failed, Identity, Over, Session},
     statement::Step,
 };
@@ -229,19 +229,15 @@ impl Client {
         now: Moment,
         answers: &mut [Option<Answer>],
     ) {
-        let mut undo = Vec::new();
         let mut busy = Vec::new();
         {
             let mut table = session.table.lock();
             for intent in &plan.intents {
                 match (intent, &batch[intent.place()]) {
-                    (Intent::Ask { place, parts }, Operation::Ask(ask)) => {
-                        match plan::enter(&mut table, ask, parts, said, now) {
-                            Came::Granted(reply) => answers[*place] = Some(Ok(reply)),
-                            Came::Short { undo: taken, missing } => {
-                                undo.extend(taken.iter().map(|slot| Step::Unlock(*slot, ask.mode)));
-                                busy.push((*place, missing));
-                            }
+                    (Intent::Ask { place, slot, how }, Operation::Ask(ask)) => {
+                        match plan::enter(&mut table, ask, (*slot, how), said, now) {
+                            Some(reply) => answers[*place] = Some(Ok(reply)),
+                            None => busy.push((*place, *slot)),
                         }
                     }
                     (Intent::Renew { place, slot }, Operation::Renew(renew)) => {
@@ -256,9 +252,6 @@ impl Client {
                     (intent, _) => answers[intent.place()] = Some(Ok(Reply::Released)),
                 }
             }
-        }
-        if !undo.is_empty() && session.run(&undo, now).await.is_err() {
-            session.end();
         }
         if !busy.is_empty() {
             let slots: Vec<Slot> = busy.iter().map(|(_, slot)| *slot).collect();

@@ -2,8 +2,6 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use smallvec::SmallVec;
-
 use super::{
     config::Settings,
     key::Slot,
@@ -16,14 +14,7 @@ use crate::{
     store::{Answer, Ask, Evidence, Grant, Operation, Renewal, Reply},
 };
 
-/// One name of an ask.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) slot: Slot,
-    pub(super) how: How,
-}
-
-/// How a name of an ask is come by.
+/// How the lock of an ask is come by.
 #[derive(Debug)]
 pub(super) enum How {
     /// It is the token's already.
@@ -37,7 +28,7 @@ pub(super) enum How {
 /// What an operation waits for.
 #[derive(Debug)]
 pub(super) enum Intent {
-    Ask { place: usize, parts: SmallVec<[Part; 1]> },
+    Ask { place: usize, slot: Slot, how: How },
     Renew { place: usize, slot: Slot },
     Release { place: usize },
 }
@@ -132,40 +123,23 @@ impl Plan {
         place: usize,
         now: Moment,
     ) -> Result<Option<Reply>, Error> {
-        let slots = ask.names.iter().map(|name| settings.slot(name));
-        let slots = slots.collect::<Result<SmallVec<[Slot; 1]>, _>>()?;
-        if slots.iter().any(|slot| self.asked.contains(slot)) {
+        let slot = settings.slot(&ask.name)?;
+        if self.asked.contains(&slot) {
             self.later.push(place);
             return Ok(None);
         }
-        let mut chances: SmallVec<[(Slot, Chance); 1]> = SmallVec::new();
-        for (slot, name) in slots.into_iter().zip(&ask.names) {
-            match table.chance(slot, &ask.token, ask.mode, now) {
-                Chance::Busy(standing) => {
-                    self.blocked.push((slot, name.clone()));
-                    return Ok(Some(Reply::Busy(standing)));
-                }
-                // Two names with one key: the session cannot hold it twice.
-                _ if chances.iter().any(|(other, _)| *other == slot) => {
-                    return Ok(Some(Reply::Busy(crate::store::Standing::default())));
-                }
-                chance => chances.push((slot, chance)),
+        let how = match table.chance(slot, &ask.token, ask.mode, now) {
+            Chance::Busy(standing) => {
+                self.blocked.push((slot, ask.name.clone()));
+                return Ok(Some(Reply::Busy(standing)));
             }
-        }
-        let mut parts = SmallVec::new();
-        for (slot, chance) in chances {
-            let how = match chance {
-                Chance::Yours(block) => How::Yours(block),
-                Chance::Join => How::Joined(self.step(Step::Fence(ask.block))),
-                Chance::Take | Chance::Busy(_) => {
-                    How::Taken(self.step(Step::Take(slot, ask.mode, ask.block)))
-                }
-            };
-            self.asked.insert(slot);
-            parts.push(Part { slot, how });
-        }
+            Chance::Yours(block) => How::Yours(block),
+            Chance::Join => How::Joined(self.step(Step::Fence(ask.block))),
+            Chance::Take => How::Taken(self.step(Step::Take(slot, ask.mode, ask.block))),
+        };
+        self.asked.insert(slot);
         self.ttl = self.ttl.max(ask.ttl);
-        self.intents.push(Intent::Ask { place, parts });
+        self.intents.push(Intent::Ask { place, slot, how });
         Ok(None)
     }
 
@@ -183,66 +157,43 @@ impl Plan {
     }
 }
 
-/// What an ask came to.
-pub(super) enum Came {
-    Granted(Reply),
-    /// These were taken and have to be given back, because another one was not free.
-    Short {
-        undo: SmallVec<[Slot; 1]>,
-        missing: Slot,
-    },
-}
-
-/// Enters what an ask was given, if it was given everything.
+/// Enters what an ask was given; nothing if the lock was not free.
 pub(super) fn enter(
     table: &mut Table,
     ask: &Ask,
-    parts: &[Part],
+    (slot, how): (Slot, &How),
     said: &[i64],
     now: Moment,
-) -> Came {
-    let fence = |at: usize| said.get(at).copied().unwrap_or(0);
-    let missing = parts.iter().find(|part| matches!(part.how, How::Taken(at) if fence(at) <= 0));
-    if let Some(missing) = missing {
-        let taken = parts.iter().filter(|part| matches!(part.how, How::Taken(at) if fence(at) > 0));
-        let undo = taken.map(|part| part.slot).collect();
-        return Came::Short { undo, missing: missing.slot };
-    }
-    let mut blocks = SmallVec::new();
-    for (part, name) in parts.iter().zip(&ask.names) {
-        let block = match part.how {
-            How::Yours(block) => {
-                table.lengthen(part.slot, &ask.token, ask.ttl, now + ask.ttl);
-                block
+) -> Option<Reply> {
+    let block = match how {
+        How::Yours(block) => {
+            table.lengthen(slot, &ask.token, ask.ttl, now + ask.ttl);
+            *block
+        }
+        How::Taken(at) | How::Joined(at) => {
+            let fence = said.get(*at).copied().unwrap_or(0);
+            if fence <= 0 && matches!(how, How::Taken(_)) {
+                return None;
             }
-            How::Taken(at) | How::Joined(at) => {
-                let first = Fence::new(fence(at).unsigned_abs());
-                let block = Block { first, len: ask.block.max(1) };
-                let hold = Hold {
-                    name: name.clone(),
-                    token: ask.token.clone(),
-                    mode: ask.mode,
-                    block,
-                    ttl: ask.ttl,
-                    expires: now + ask.ttl,
-                    since: now,
-                };
-                table.insert(part.slot, hold);
-                block
-            }
-        };
-        blocks.push(block);
-    }
-    Came::Granted(Reply::Granted(Grant {
-        blocks,
-        slot: None,
-        ttl: ask.ttl,
-        evidence: Evidence::ThisRequest,
-        waiters: 0,
-    }))
+            let block = Block { first: Fence::new(fence.unsigned_abs()), len: ask.block.max(1) };
+            let hold = Hold {
+                name: ask.name.clone(),
+                token: ask.token.clone(),
+                mode: ask.mode,
+                block,
+                ttl: ask.ttl,
+                expires: now + ask.ttl,
+                since: now,
+            };
+            table.insert(slot, hold);
+            block
+        }
+    };
+    let evidence = Evidence::ThisRequest;
+    Some(Reply::Granted(Grant { block, slot: None, ttl: ask.ttl, evidence, waiters: 0 }))
 }
 
 /// The answer to a renewal of a lease that is there.
 pub(super) fn renewed(ttl: Duration) -> Reply {
-    Reply::Renewed(Renewal { ttl, evidence: Evidence::ThisRequest, waiters: 0, block: None })
+    Reply::Renewed(Renewal { ttl, evidence: Evidence::ThisRequest, waiters: 0 })
 }

@@ -11,14 +11,15 @@ use crate::{
     Error,
     clock::BoxFuture,
     store::{
-        Answer, Batch, Blocks, Break, Broken, Capability, Finding, Guarantee, LeaseKind, LockView,
-        Modes, OpenContext, PushSink, Query, Reach, Severity, Store, StoreUrl, Waiting,
+        Batch, Break, Broken, Capability, Completion, Driver, Finding, Guarantee, LeaseKind,
+        LockView, Modes, OpenContext, PushSink, Query, Reach, Severity, Store, StoreUrl, Waiting,
     },
 };
 
 /// One client of PostgreSQL's advisory locks: one session.
 pub struct Advisory {
     client: Arc<Client>,
+    driver: Driver,
     capability: Capability,
     guarantee: Guarantee,
 }
@@ -46,14 +47,17 @@ impl Advisory {
         );
         // All of these need something that outlives the session, or that others can read.
         capability.min_hold = false;
-        capability.lock_delay = false;
         capability.value = false;
         capability.records = false;
-        capability.blocks = Blocks::AtGrant;
-        capability.gathers = true;
+        capability.one_batch_at_a_time = true;
         let client = Client::open(settings, &context).await?;
         let ends_idle = client.current().is_none_or(|session| session.ends_idle());
-        Ok(Self { client, capability, guarantee: guarantee::of(ends_idle) })
+        Ok(Self {
+            client,
+            driver: Driver::default(),
+            capability,
+            guarantee: guarantee::of(ends_idle),
+        })
     }
 }
 
@@ -74,8 +78,8 @@ impl Store for Advisory {
         self.client.start(sink);
     }
 
-    fn submit(&self, batch: Batch) -> BoxFuture<'static, Vec<Answer>> {
-        Box::pin(self.client.clone().submit(batch))
+    fn submit(&self, batch: Batch, reply: Completion) {
+        self.driver.drive(self.client.clone().submit(batch), reply);
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {

@@ -109,11 +109,11 @@ local function ask(turn, letter)
   }, key, letter == 81 or letter == 113)
 end
 
--- n token ttl_ms count: count further fences if nobody waits.
+-- n token ttl_ms
 local function renew(turn)
   local call, at, key = redis.call, turn.at, turn.next_key(turn)
-  local token, ttl, count = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  turn.at = at + 3
+  local token, ttl = ARGV[at], ARGV[at + 1]
+  turn.at = at + 2
   local h = turn.side .. 'h:' .. key
   local values = call('MGET', key, h)
   local held, beside = values[1] or '', values[2] or ''
@@ -134,11 +134,7 @@ local function renew(turn)
       return
     end
   end
-  if count ~= '0' and waiting == 0 then
-    local fences = tonumber(count)
-    return turn.answer(turn, @RENEWED, waiting, turn.reserve(turn, fences), fences)
-  end
-  turn.answer(turn, @RENEWED, waiting, 0, 0)
+  turn.answer(turn, @RENEWED, waiting)
 end
 
 -- r token keep_ms: compares the token and nothing else.

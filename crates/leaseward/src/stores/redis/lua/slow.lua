@@ -1,4 +1,4 @@
--- What does not run all the time: names that are held, waited for, shared, taken together, looked at or broken.
+-- What does not run all the time: names that are held, waited for, shared, looked at or broken.
 local function slow_operations(turn)
   local l, ops = turn.library(turn), {}
   local call, now, side, client, handover = redis.call, turn.now, turn.side, turn.client, turn.handover
@@ -47,50 +47,6 @@ local function slow_operations(turn)
       l.wake(room, client)
     end
     l.standing(room, @QUEUED, waiting, fence)
-  end
-
-  -- m token ttl_ms value mode capacity count delay_ms names: all names or none; never queues.
-  function ops.ask_all()
-    local at = turn.at
-    local wish = {
-      token = ARGV[at], ttl = tonumber(ARGV[at + 1]), value = ARGV[at + 2], mode = ARGV[at + 3],
-      cap = tonumber(ARGV[at + 4]), count = tonumber(ARGV[at + 5]), delay = tonumber(ARGV[at + 6]),
-    }
-    local names = tonumber(ARGV[at + 7])
-    turn.at = at + 8
-    local keys, rooms = {}, {}
-    for i = 1, names do
-      keys[i] = turn.next_key(turn)
-    end
-    for i = 1, names do
-      local room = l.enter(keys[i])
-      local hold = l.find(room, wish.token)
-      local waiting = l.waiters(room)
-      local is_free = waiting == 0 and l.admits(room, wish.mode, wish.cap)
-      if hold then
-        -- One that has ended is not revived, and stays in the way until its name is free of it.
-        is_free = not l.refuses(hold)
-      end
-      if not is_free then
-        return l.standing(room, @BUSY, waiting)
-      end
-      rooms[i] = room
-    end
-    local given = {}
-    for i = 1, names do
-      local hold = l.find(rooms[i], wish.token)
-      if hold then
-        hold.expires = math.max(hold.expires, now + wish.ttl * 1000)
-        l.keep(rooms[i], hold)
-      else
-        hold = l.grant(rooms[i], wish, wish.ttl)
-      end
-      given[i] = hold
-    end
-    answer(@GRANTED_ALL, names)
-    for i = 1, names do
-      answer(given[i].first, given[i].count)
-    end
   end
 
   -- Answers only if it fails; else says how many wait.

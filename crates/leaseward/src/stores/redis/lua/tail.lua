@@ -22,8 +22,6 @@ while turn.at <= count do
     ok, failure = pcall(release, turn)
   elseif letter == 110 then
     ok, failure = pcall(renew, turn)
-  elseif letter == 109 then
-    ok, failure = pcall(turn.slow(turn).ask_all)
   elseif letter == 108 then
     ok, failure = pcall(turn.slow(turn).look)
   else

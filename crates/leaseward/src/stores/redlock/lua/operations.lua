@@ -42,43 +42,6 @@ function operations.h()
   answer(@DONE)
 end
 
--- m, as A, and count: all of the next names, or none.
-function operations.m()
-  local it, keys = next_ask(), {}
-  for i = 1, tonumber(next_field()) do
-    keys[i] = next_key()
-  end
-  local rooms, verdicts, low, failed = {}, {}, nil, nil
-  for i, key in ipairs(keys) do
-    rooms[i] = room(key)
-    local verdict, why = admits(rooms[i], it)
-    verdicts[i] = verdict
-    if verdict == 'low' then
-      low = math.max(low or 0, bar(rooms[i]))
-    elseif (verdict == 'busy' or verdict == 'gone') and not failed then
-      failed = { room = rooms[i], verdict = verdict, why = why }
-    end
-  end
-  -- What has ended, and blocks its name for its delay yet, is in the way like anybody else's.
-  if failed and failed.verdict == 'gone' and failed.why ~= @EXPIRED then
-    return answer(@GONE, failed.why)
-  elseif failed then
-    return busy(failed.room, failed.room.key)
-  elseif low then
-    return answer(@LOW, low)
-  end
-  answer(@GRANTED_ALL, #rooms)
-  for i, room in ipairs(rooms) do
-    if verdicts[i] == 'mine' then
-      local hold = lengthen(room, it.token, it.ttl)
-      answer(hold.first, hold.last - hold.first + 1)
-    else
-      grant(room, it)
-      answer(it.first, it.last - it.first + 1)
-    end
-  end
-end
-
 -- Why a token that holds nothing here does not.
 local function not_yours(room, token)
   local ballot = room.ballot

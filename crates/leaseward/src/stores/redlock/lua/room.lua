@@ -144,12 +144,11 @@ local function reader_of(room, token)
 end
 
 -- Who is in the way: enough of its token to tell it from others, who it is, how it holds, how long yet, and when the
--- name is free. Of several names that are asked for together, another name is another obstacle, whoever holds it.
-local function busy(room, among)
-  among = among or ''
+-- name is free.
+local function busy(room)
   if room.stranger then
     local left = call('PTTL', room.key)
-    return answer(@BUSY, string.sub(room.owner or '', 1, 8) .. among, '!' .. room.stranger, 'x', left, left)
+    return answer(@BUSY, string.sub(room.owner or '', 1, 8), '!' .. room.stranger, 'x', left, left)
   end
   local mode, hold, left, free = 'x', room.ballot, 0, nil
   if room.owner then
@@ -168,7 +167,7 @@ local function busy(room, among)
   end
   -- Readers are one obstacle, whichever of them a node names.
   local whose = mode == 's' and 'readers' or string.sub(hold.token, 1, 8)
-  answer(@BUSY, whose .. among, string.sub(hold.token, 34), mode, left, free)
+  answer(@BUSY, whose, string.sub(hold.token, 34), mode, left, free)
 end
 
 -- Whether the name is free for this ask: 'yes', 'mine', 'low', 'busy', or 'gone', and why.

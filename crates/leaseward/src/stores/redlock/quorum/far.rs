@@ -1,7 +1,5 @@
 //! One node whose clock is far ahead of the others'.
 
-use smallvec::smallvec;
-
 use super::*;
 
 const NOW: u64 = 1_800_000_000_000_000;
@@ -10,7 +8,7 @@ const YEARS_US: u64 = 80 * 365 * 24 * 3_600 * 1_000_000;
 const FAR: Vote = Vote::Low(NOW + YEARS_US);
 
 fn granted() -> Vote {
-    Vote::Granted(smallvec![Ballot { first: NOW, last: NOW }])
+    Vote::Granted(Ballot { first: NOW, last: NOW })
 }
 
 fn busy(whose: &str) -> Vote {

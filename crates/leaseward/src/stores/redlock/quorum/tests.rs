@@ -1,13 +1,11 @@
 //! Every combination of votes, in every order: of numbers of nodes that are meant, and of those that are only warned of.
 
-use smallvec::smallvec;
-
 use super::*;
 
 const NODES: [usize; 6] = [1, 2, 3, 4, 5, 7];
 
-fn ballot(first: u64) -> Ballots {
-    smallvec![Ballot { first, last: first }]
+fn ballot(first: u64) -> Ballot {
+    Ballot { first, last: first }
 }
 
 fn busy(whose: &str) -> Vote {
@@ -74,15 +72,15 @@ fn gist(asked: &Asked) -> &'static str {
     }
 }
 
-fn granted(asked: &Asked) -> Option<&Ballots> {
+fn granted(asked: &Asked) -> Option<&Ballot> {
     match asked {
-        Asked::Granted(ballots) => Some(ballots),
+        Asked::Granted(ballot) => Some(ballot),
         _ => None,
     }
 }
 
-fn how_many(votes: &[Vote], ballots: &Ballots) -> usize {
-    count(votes, |vote| matches!(vote, Vote::Granted(under) if under == ballots))
+fn how_many(votes: &[Vote], ballot: &Ballot) -> usize {
+    count(votes, |vote| matches!(vote, Vote::Granted(under) if under == ballot))
 }
 
 #[test]
@@ -112,7 +110,7 @@ fn a_grant_needs_a_majority_under_one_ballot_and_no_more() {
         each(nodes, &on_ask(), |votes| {
             let last = quorum.asked(votes).expect("all votes decide");
             let most = [ballot(1), ballot(2)].into_iter().max_by_key(|of| how_many(votes, of));
-            let most = most.filter(|ballots| how_many(votes, ballots) * 2 > nodes);
+            let most = most.filter(|ballot| how_many(votes, ballot) * 2 > nodes);
             assert_eq!(granted(&last), most.as_ref(), "{votes:?}");
             let heard = nodes - count(votes, |vote| matches!(vote, Vote::Absent));
             assert_eq!(matches!(last, Asked::TooFew), heard * 2 <= nodes, "{votes:?}");

@@ -225,7 +225,7 @@ impl Mailbox {
             handed.insert(hold.block.first);
             if !self.told.contains(&hold.block.first) {
                 let grant = Grant {
-                    blocks: smallvec::smallvec![hold.block],
+                    block: hold.block,
                     slot: hold.slot,
                     ttl: timing::handed_ttl(Duration::from_millis(hold.ttl_ms.into())),
                     evidence: Evidence::LargerFence,
