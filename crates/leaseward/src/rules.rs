@@ -2,7 +2,7 @@
 //!
 //! In a build they are constants. Under test a thread may switch one off; the simulation (`engine::sim`) must then
 //! find the counter-example. `docs/protocols.md` says what each rule is. R12 is the protected resource's, R13 is the
-//! size of blocks (`engine::acquisition::cohort`), R14 and R15 are Redlock's.
+//! size of blocks (`engine::acquisition::cohort`), R14 to R16 are Redlock's.
 
 /// A rule that a line of code implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,10 @@ pub(crate) enum Rule {
     R10,
     /// The deadline is checked, and inherited, at each local hand-over.
     R11,
+    /// A release waits for the answer to its own token's ask.
+    R17,
+    /// An unsent ask is withdrawn without a release only if nothing of its token was sent.
+    R18,
 }
 
 #[cfg(not(test))]

@@ -70,3 +70,13 @@ pub(super) fn dies_at_release() -> bool {
 pub(crate) fn token_after(dead: &Token, fresh: Token) -> Token {
     if rules::on(Rule::R7) { fresh } else { dead.clone() }
 }
+
+/// Whether a release waits for the answer to its own token's ask (R17).
+pub(super) fn waits_for_its_ask() -> bool {
+    rules::on(Rule::R17)
+}
+
+/// Whether a token of which something was sent is released when its ask is withdrawn (R18).
+pub(super) fn is_released_if_sent() -> bool {
+    rules::on(Rule::R18)
+}

@@ -40,7 +40,7 @@ pub(super) struct Releasing<R> {
 
 impl<R> Releasing<R> {
     pub(super) fn nothing_was_sent(&self) -> bool {
-        !self.was_sent
+        !self.was_sent || !evidence::is_released_if_sent()
     }
 }
 
@@ -82,11 +82,11 @@ impl<C: Caller> Acquisition<C> {
         self.failures = 0;
         match self.unanswered {
             // A release never overtakes the ask that it is to undo.
-            Some(_) => {
+            Some(_) if evidence::waits_for_its_ask() => {
                 at.act(Action::Withdraw);
                 self.wake_for_release(Moment::NEVER, at);
             }
-            None => self.send_release(at),
+            _ => self.send_release(at),
         }
         self.succeed(in_line, at);
     }

@@ -82,19 +82,20 @@ impl Check {
     pub(super) fn look(&mut self, clients: &mut [Client], space: &Space, name: &Name, now: Moment) {
         let mut relying: Option<Fence> = None;
         for client in clients {
-            for cell in client.cells() {
-                let deadline = client.relied_on_until(&cell, now);
-                if let Some(holder) = client.holders.get_mut(&cell.id) {
-                    if deadline.is_some() && holder.lapsed {
+            for entry in client.names.iter() {
+                let held = entry.acquisition.held().filter(|held| now < held.deadline());
+                if let Some(holder) = client.holders.get_mut(&entry.cell.id) {
+                    if held.is_some() && holder.lapsed {
                         self.found.push(Violation::Revived { fence: holder.fence });
                     }
-                    holder.lapsed = deadline.is_none();
+                    holder.lapsed = held.is_none();
                 }
-                let Some(deadline) = deadline else { continue };
-                if let Some(other) = relying.replace(cell.fence()) {
-                    self.found.push(Violation::TwoHolders { fences: [other, cell.fence()] });
+                let Some(held) = held else { continue };
+                if let Some(other) = relying.replace(held.fence()) {
+                    self.found.push(Violation::TwoHolders { fences: [other, held.fence()] });
                 }
-                let expires = space.expiry(name, &cell.token, now);
+                let (deadline, expires) =
+                    (held.deadline(), space.expiry(name, &entry.cell.token, now));
                 if expires.is_none_or(|expires| deadline > expires) {
                     self.found.push(Violation::BeyondStore { deadline, expires });
                 }

@@ -89,7 +89,7 @@ pub(super) struct Client {
     pub(super) planned: Moment,
     pub(super) is_closing: bool,
     pub(super) name: Name,
-    who: Arc<str>,
+    pub(super) who: Arc<str>,
     pub(super) ttl: Duration,
     setting: Setting,
     wakes: HashMap<u64, Moment>,
@@ -180,17 +180,13 @@ impl Client {
         self.names.iter().any(|entry| entry.cell.token == *token)
     }
 
-    /// Until when the lease of a token is relied on, if it is relied on now.
-    pub(super) fn relied_on_until(&self, cell: &TokenCell, now: Moment) -> Option<Moment> {
-        let entry = self.names.iter().find(|entry| entry.cell.id == cell.id)?;
-        entry.acquisition.held().map(|held| held.deadline()).filter(|deadline| now < *deadline)
-    }
-
     /// The holder that relies on the lease now.
     pub(super) fn holder(&self, now: Moment) -> Option<&Holder> {
-        let cells = self.cells();
-        let cell = cells.iter().find(|cell| self.relied_on_until(cell, now).is_some())?;
-        self.holders.get(&cell.id)
+        let mut relied_on = self
+            .names
+            .iter()
+            .filter(|entry| entry.acquisition.held().is_some_and(|held| now < held.deadline()));
+        self.holders.get(&relied_on.next()?.cell.id)
     }
 
     /// When it wants to be woken.

@@ -134,6 +134,15 @@ impl Plan {
                 (plan.writes, plan.slow, plan.slow_max_ms) = (50, 40, 2_000);
             }
             Rule::R11 => (plan.pause, plan.think_ms, plan.hold_ms) = (20, 50, 400),
+            // What is left behind is a ghost only where nothing arrives after it was given up.
+            Rule::R17 => {
+                (plan.impatient, plan.slow, plan.slow_max_ms) = (60, 40, 4_000);
+                (plan.late, plan.repeated) = (0, 0);
+            }
+            Rule::R18 => {
+                (plan.impatient, plan.lost, plan.late_effects) = (60, 40, 80);
+                (plan.late, plan.repeated) = (0, 0);
+            }
         }
         plan
     }

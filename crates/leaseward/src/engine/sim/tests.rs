@@ -166,3 +166,17 @@ fn without_r10_a_cohort_outruns_its_block_and_a_stale_write_is_taken() {
 fn without_r11_a_lease_passed_on_after_its_end_has_an_old_fence() {
     shows(Rule::R11, |violation| matches!(violation, Violation::FenceOrder { .. }));
 }
+
+fn ghost(violation: &Violation) -> bool {
+    matches!(violation, Violation::Ghost { .. })
+}
+
+#[test]
+fn without_r17_a_release_that_overtakes_its_ask_leaves_a_ghost() {
+    shows(Rule::R17, ghost);
+}
+
+#[test]
+fn without_r18_an_ask_withdrawn_after_an_earlier_one_leaves_a_ghost() {
+    shows(Rule::R18, ghost);
+}

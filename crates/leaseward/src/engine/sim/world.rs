@@ -479,9 +479,7 @@ impl World {
             return;
         }
         for token in self.space.tokens(&self.name) {
-            let who = token.who();
-            let owner =
-                self.clients.iter().find(|client| **who == *format!("client-{}", client.id));
+            let owner = self.clients.iter().find(|client| client.who == *token.who());
             let releases = |effect: &Effect<_>| matches!(effect, Effect::ReleaseUnknown(_, of) if *of == token);
             let is_minded = owner.is_none_or(|client| {
                 client.knows(&token)
