@@ -40,9 +40,6 @@ const CONFLICTS_MAX: u32 = 10;
 const CONFLICT_PAUSE: Duration = Duration::from_millis(1);
 const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(50);
 
-/// How often a push steps aside for the answer that came before it: both are a few polls of the runtime apart.
-const STEPS_ASIDE: usize = 8;
-
 pub(super) struct Client {
     pub(super) config: Config,
     /// Its number among all clients: where it is told, and which waiters are its own.
@@ -312,21 +309,8 @@ impl Client {
     pub(super) fn hear(self: &Arc<Self>, push: Push) {
         let Push::Granted { token, grant, .. } = &push else { return self.push(push) };
         self.database.granted(grant);
-        if self.waiting.lock().remove(token).is_some() {
-            return self.push(push);
-        }
-        // The answer that gave it its place is on its way to whoever awaits it. Told now, the grant would be no start
-        // (R2) and cost another request.
-        let (client, token) = (self.clone(), token.clone());
-        self.runtime.spawn(async move {
-            for _ in 0..STEPS_ASIDE {
-                tokio::task::yield_now().await;
-                if client.waiting.lock().remove(&token).is_some() {
-                    break;
-                }
-            }
-            client.push(push);
-        });
+        self.waiting.lock().remove(token);
+        self.push(push);
     }
 
     fn push(&self, push: Push) {

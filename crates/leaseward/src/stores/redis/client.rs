@@ -35,9 +35,6 @@ use crate::{
     },
 };
 
-/// How often a push steps aside for the answer that came before it: both are a few polls of the runtime apart.
-const STEPS_ASIDE: usize = 8;
-
 /// How leases are handed over where they are not: each release leaves the name free for a moment.
 const NEVER: &str = "never";
 
@@ -260,17 +257,13 @@ impl Client {
         }
     }
 
-    /// Whether it did before.
-    fn waits_no_more(&self, token: &Token, name: &Name) -> bool {
+    fn waits_no_more(&self, token: &Token, name: &Name) {
         let mut waiting = self.waiting.lock();
-        let Some(names) = waiting.get_mut(token) else { return false };
-        let count = names.len();
+        let Some(names) = waiting.get_mut(token) else { return };
         names.retain(|other| other != name);
-        let did = names.len() < count;
         if names.is_empty() {
             waiting.remove(token);
         }
-        did
     }
 
     /// Something came that nobody asked for.
@@ -295,21 +288,8 @@ impl Client {
             grant.evidence = Evidence::Unproven;
             return self.push(push);
         }
-        if self.waits_no_more(token, name) {
-            return self.push(push);
-        }
-        // The answer that gave it its place came just before, and whoever awaits that has yet to run. Told now, the grant
-        // would be no start (R2) and cost another request.
-        let (client, token, name) = (self.clone(), token.clone(), name.clone());
-        self.spawn(async move {
-            for _ in 0..STEPS_ASIDE {
-                tokio::task::yield_now().await;
-                if client.waits_no_more(&token, &name) {
-                    break;
-                }
-            }
-            client.push(push);
-        });
+        self.waits_no_more(token, name);
+        self.push(push);
     }
 
     pub(super) fn push(&self, push: Push) {
