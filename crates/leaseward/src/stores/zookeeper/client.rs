@@ -27,7 +27,7 @@ use crate::{
     Error, LostReason, Name,
     clock::Moment,
     lease::TTL_DEFAULT,
-    store::{Answer, Batch, OpenContext, Operation, Push, PushSink},
+    store::{Answer, Batch, IfBusy, OpenContext, Operation, Push, PushSink},
 };
 
 /// A session that lasts at most this many times longer than needed is good enough.
@@ -226,11 +226,14 @@ impl Client {
         }
         let (client, batch) = (&*self, &batch);
         let answered = names.into_values().map(|places| async move {
-            let is_ask = |place: &usize| matches!(batch[*place], Operation::Ask(_));
+            let queues = |place: &usize| {
+                matches!(&batch[*place], Operation::Ask(ask) if ask.if_busy == IfBusy::Queue)
+            };
             let carry_out = |place| async move { (place, client.carry_out(&batch[place]).await) };
             let mut answers = Vec::with_capacity(places.len());
-            // Asks begin together, in their order: one after the other, those of the next batch would overtake them.
-            for run in places.chunk_by(|a, b| is_ask(a) && is_ask(b)) {
+            // Those that queue begin together, in their order: one after the other, those of the next batch would overtake
+            // them.
+            for run in places.chunk_by(|a, b| queues(a) && queues(b)) {
                 answers.extend(join_all(run.iter().copied().map(carry_out)).await);
             }
             answers
