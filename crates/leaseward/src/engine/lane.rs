@@ -42,7 +42,7 @@ pub(crate) enum Work {
     Token(Arc<TokenCell>, Send),
     /// A renewal at its holder's wish, for a time of its own: to the acquisition and to the holder.
     Extend(Box<(Arc<TokenCell>, Duration, Teller)>),
-    /// A renewal of a lease that another process had until now: to whoever attaches.
+    /// A renewal of a lease that another process had until now: to the caller that attaches.
     Attach(Box<(Renew, Teller)>),
     /// A release of a token that is not known any more. Nothing follows from its answer.
     ReleaseUnknown(Box<(Name, Token)>),
