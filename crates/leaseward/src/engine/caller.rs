@@ -17,32 +17,33 @@ use super::{
 };
 use crate::{Error, ErrorKind, Guard, Name, OwnerId, Release, store::Standing};
 
-/// What a caller is told in the end.
+/// The end of a wait.
 pub(crate) enum Outcome {
     Granted(Guard),
     Busy(Standing),
     Failed(Error),
 }
 
-/// What a caller hears.
+/// News on the way to a caller.
 pub(super) enum Told {
     Outcome(Outcome),
     /// The name is not free: it has to wait. What becomes of that is told here.
     Waits(oneshot::Receiver<Told>),
 }
 
-/// What is kept of a caller that holds a lease.
+/// The holder of a lease. Small: a hundred thousand of them may be kept.
+#[derive(Clone)]
 pub(super) struct Holder {
     pub(super) owner: Option<OwnerId>,
     /// What the events of its lease are told with.
-    pub(super) origin: Option<Origin>,
+    pub(super) origin: Option<Arc<Origin>>,
 }
 
 /// A caller, as its token knows it.
 pub(super) struct Waiter {
     id: CallerId,
     spec: Spec,
-    holder: Option<Arc<Holder>>,
+    holder: Option<Holder>,
     tell: oneshot::Sender<Told>,
     /// Whether it knows that it has to wait.
     pub(super) knows_it_waits: bool,
@@ -55,7 +56,7 @@ pub(super) struct Pending {
 }
 
 impl Caller for Waiter {
-    type Holder = Arc<Holder>;
+    type Holder = Holder;
     type Pending = Pending;
     type Releaser = oneshot::Sender<Result<Release, Error>>;
 
@@ -67,7 +68,7 @@ impl Caller for Waiter {
         &self.spec
     }
 
-    fn holder(&mut self) -> Option<Arc<Holder>> {
+    fn holder(&mut self) -> Option<Holder> {
         self.holder.take()
     }
 
@@ -115,8 +116,7 @@ impl Engine {
         let (tell, told) = oneshot::channel();
         let id = self.new_id();
         let origin = self.events.origin(spec.trace_id());
-        let is_known = owner.is_some() || origin.is_some();
-        let holder = is_known.then(|| Arc::new(Holder { owner: owner.clone(), origin }));
+        let holder = Some(Holder { owner: owner.clone(), origin });
         let waiting = Waiting {
             engine: self,
             name,
@@ -162,6 +162,8 @@ impl Engine {
                 let _ = releaser.send(outcome);
             }
             Tell::Over(listeners) => listeners.notify_waiters(),
+            Tell::LetGo(waiter) => drop(waiter),
+            Tell::Forgotten(entry) => drop(entry),
         }
     }
 }

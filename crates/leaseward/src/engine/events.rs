@@ -71,10 +71,10 @@ impl Events {
     }
 
     /// The caller, if it has a span or a trace.
-    pub(crate) fn origin(&self, trace_id: Option<&Arc<str>>) -> Option<Origin> {
+    pub(crate) fn origin(&self, trace_id: Option<&Arc<str>>) -> Option<Arc<Origin>> {
         let span = Span::current();
         let is_known = !span.is_none() || trace_id.is_some();
-        is_known.then(|| Origin { span, trace_id: trace_id.cloned() })
+        is_known.then(|| Arc::new(Origin { span, trace_id: trace_id.cloned() }))
     }
 
     fn tell(&self, event: &Event) {
@@ -234,7 +234,7 @@ impl Events {
     fn tell_of_hold(&self, mut event: Event, hold: &Hold) {
         event.fence = Some(hold.fence);
         event.hold_us = Some(micros(hold.held));
-        self.tell_of(event, hold.origin.as_ref());
+        self.tell_of(event, hold.origin.as_deref());
     }
 
     pub(crate) fn broken(&self, name: &Name, holder: &HeldView, now: bool) {
@@ -294,7 +294,7 @@ impl Events {
 pub(super) struct Hold {
     pub(super) fence: Fence,
     pub(super) held: Duration,
-    pub(super) origin: Option<Origin>,
+    pub(super) origin: Option<Arc<Origin>>,
 }
 
 fn quoted(names: &[Name]) -> String {

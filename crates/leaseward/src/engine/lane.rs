@@ -33,10 +33,10 @@ const STANDS_MAX: Duration = Duration::from_millis(50);
 /// How many operations an empty queue keeps room for.
 const ROOM_MAX: usize = 1024;
 
-/// Where the bare answer to an operation goes.
+/// The target of a bare answer to an operation.
 pub(crate) type Teller = oneshot::Sender<(Moment, Answer)>;
 
-/// An operation to be sent, and where its answer goes. Small: a hundred thousand renewals may be due at one moment.
+/// An operation to be sent, and the target of its answer. Small: a hundred thousand renewals may be due at one moment.
 pub(crate) enum Work {
     /// To the token's acquisition.
     Token(Arc<TokenCell>, Send),

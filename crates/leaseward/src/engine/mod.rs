@@ -256,7 +256,7 @@ impl Engine {
     }
 
     fn report(&self, cell: &TokenCell, report: Report, holder: Option<&Holder>) {
-        let origin = holder.and_then(|holder| holder.origin.as_ref());
+        let origin = holder.and_then(|holder| holder.origin.as_deref());
         match report {
             Report::Renewed => self.events.renewed(cell, origin),
             Report::RenewalFailed { error, is_first } => {
@@ -265,7 +265,11 @@ impl Engine {
             Report::Retried => self.events.retried(),
             Report::Lost { reason, fence, held } => {
                 self.order.released(holder.and_then(|holder| holder.owner.as_ref()), &cell.name);
-                self.events.lost(cell, reason, &Hold { fence, held, origin: origin.cloned() });
+                self.events.lost(
+                    cell,
+                    reason,
+                    &Hold { fence, held, origin: holder.and_then(|holder| holder.origin.clone()) },
+                );
             }
             Report::Danger(remaining) => {
                 let extras = cell.spec.extras.as_ref();

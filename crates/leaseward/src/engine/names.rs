@@ -75,18 +75,19 @@ impl<C: Caller> Names<C> {
         }
     }
 
-    fn remove(&mut self, cell: &Arc<TokenCell>) {
+    fn remove(&mut self, cell: &Arc<TokenCell>) -> Option<Box<Entry<C>>> {
         let found = self.0.find_entry(cell.hash, |tokens| *name_of(tokens) == cell.name);
-        let Ok(mut tokens) = found else { return };
-        if tokens.get().len() == 1 && Arc::ptr_eq(&tokens.get()[0].cell, cell) {
+        let mut tokens = found.ok()?;
+        let at = tokens.get().iter().position(|entry| Arc::ptr_eq(&entry.cell, cell))?;
+        let entry = tokens.get_mut().remove(at);
+        if tokens.get().is_empty() {
             tokens.remove();
-        } else {
-            tokens.get_mut().retain(|entry| !Arc::ptr_eq(&entry.cell, cell));
         }
+        Some(entry)
     }
 }
 
-/// What is around the tokens: time, chance, the timer.
+/// The surroundings of the tokens: time, chance, the timer.
 pub(crate) trait Around {
     fn now(&self) -> Moment;
     /// Between 0 and 1.
@@ -101,7 +102,7 @@ pub(crate) trait Around {
     fn wake_at(&mut self, cell: &Arc<TokenCell>, at: Moment);
 }
 
-/// What is carried out for the tokens of a shard, in the order in which it was decided, once its lock is free.
+/// An effect of a decision in a shard. Effects are carried out in the order of the decisions, once the lock is free.
 pub(crate) enum Effect<C: Caller> {
     Send(Arc<TokenCell>, Send),
     /// Releases a token that is not known, for a grant that came after its end.
@@ -110,7 +111,7 @@ pub(crate) enum Effect<C: Caller> {
     Report(Arc<TokenCell>, Report, Option<C::Holder>),
 }
 
-/// What callers are told, in any order.
+/// News for a caller. They are told in any order.
 pub(crate) enum Tell<C: Caller> {
     /// It holds the lease of this token, with this fence.
     Granted(C, Arc<TokenCell>, Fence),
@@ -121,6 +122,10 @@ pub(crate) enum Tell<C: Caller> {
     Released(C::Releaser, Result<Release, Error>),
     /// The lease is over: its listeners are notified.
     Over(Arc<Notify>),
+    /// A caller that stopped waiting is dropped.
+    LetGo(C),
+    /// A token that is forgotten is dropped, with what is kept of its holder.
+    Forgotten(Box<Entry<C>>),
 }
 
 /// One visit to a shard: what happens, and what follows from it.
@@ -223,12 +228,13 @@ impl<'a, C: Caller> Visit<'a, C> {
                 Action::TellReleaser(releaser, outcome) => {
                     self.tells.push(Tell::Released(releaser, outcome));
                 }
+                Action::LetGo(caller) => self.tells.push(Tell::LetGo(caller)),
                 Action::NotFree => self.not_free(cell),
                 Action::Extend(deadline) => cell.set_deadline(deadline),
                 Action::End(reason) => self.tells.extend(cell.end(reason).map(Tell::Over)),
                 Action::Succeed { callers, in_line } => self.succeed(cell, callers, in_line),
                 Action::Forget => {
-                    self.names.remove(cell);
+                    self.tells.extend(self.names.remove(cell).map(Tell::Forgotten));
                     wakes_at = Some(Moment::NEVER);
                 }
             }

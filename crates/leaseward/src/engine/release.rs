@@ -44,16 +44,17 @@ impl Engine {
         })
     }
 
-    /// Takes note that the holder of a token lets go; `None` if it holds nothing any more.
+    /// Takes note that the holder of a token lets go; `None` if it holds nothing any more. The origin is dropped once no lock
+    /// is held: its span is code of the user's.
     pub(super) fn take_holder(
         &self,
         visit: &mut Visit<'_, Waiter>,
         cell: &Arc<TokenCell>,
-    ) -> Option<Option<Origin>> {
+    ) -> Option<Option<Arc<Origin>>> {
         let entry = visit.names.find(cell).filter(|entry| entry.acquisition.is_held())?;
         let holder = entry.holder.take();
         self.order.released(holder.as_ref().and_then(|holder| holder.owner.as_ref()), &cell.name);
-        Some(holder.and_then(|holder| holder.origin.clone()))
+        Some(holder.and_then(|holder| holder.origin))
     }
 
     /// Gives a lease back and says what became of it.
@@ -113,10 +114,12 @@ impl Engine {
     /// Forgets a lease without giving it back: another process takes it over by a handle. Callers that wait here ask for
     /// themselves.
     pub(crate) fn detach(self: &Arc<Self>, cell: &Arc<TokenCell>) {
-        self.visit(cell.hash, |visit| {
-            if self.take_holder(visit, cell).is_some() {
+        let _origin = self.visit(cell.hash, |visit| {
+            let holder = self.take_holder(visit, cell);
+            if holder.is_some() {
                 visit.on(cell, Event::Detached);
             }
+            holder
         });
     }
 }

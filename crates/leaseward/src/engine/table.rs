@@ -193,7 +193,7 @@ impl Engine {
                     self.on(&cell, Event::Withdrawn);
                 }
             }
-            Effect::Report(cell, report, holder) => self.report(&cell, report, holder.as_deref()),
+            Effect::Report(cell, report, holder) => self.report(&cell, report, holder.as_ref()),
         }
     }
 }

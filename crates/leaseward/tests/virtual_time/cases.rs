@@ -9,7 +9,8 @@ use std::{
 };
 
 use leaseward::{
-    Attempt, ErrorKind, Locks, LostReason, clock::VirtualClock, stores::memory::Memory,
+    Attempt, ErrorKind, Locks, LostReason, Name, clock::VirtualClock, store::Push,
+    stores::memory::Memory,
 };
 
 use crate::gated::{Gate, Gated};
@@ -123,6 +124,53 @@ async fn a_release_ends_although_the_store_never_answers() {
     }
     assert!(!asks.is_finished(), "who asks without a limit waits");
     asks.abort();
+}
+
+/// Its holder has stopped asking long before.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_after_an_outage_that_is_longer_than_a_release_waits() {
+    let (ours, others, gate) = two();
+    let lock = |name| ours.lock(name).ttl(secs(3600));
+    let dropped = lock("x").acquire().await.expect("free");
+    let released = lock("y").acquire().await.expect("free");
+    gate.refuse();
+    drop(dropped);
+    let error = released.release().await.expect_err("the store is away");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    tokio::time::sleep(secs(600)).await;
+    gate.open();
+    tokio::time::sleep(secs(2)).await;
+    assert!(!is_busy(&others, "x").await && !is_busy(&others, "y").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_although_its_client_has_gone() {
+    let (ours, others, gate) = two();
+    let guard = ours.lock("x").ttl(secs(3600)).acquire().await.expect("free");
+    gate.refuse();
+    drop((guard, ours));
+    tokio::time::sleep(secs(5)).await;
+    gate.open();
+    tokio::time::sleep(secs(2)).await;
+    assert!(!is_busy(&others, "x").await, "nobody has given it back");
+}
+
+/// Something changes while a place is being refreshed, and then the store fails each ask at once.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_at_once_is_asked_after_pauses_whatever_it_has_pushed() {
+    let (ours, others, gate) = two();
+    let before = others.lock("x").acquire().await.expect("free");
+    let waits = tokio::spawn(async move { ours.lock("x").ttl(secs(60)).acquire().await });
+    tokio::time::sleep(secs(1)).await;
+    gate.keep();
+    tokio::time::sleep(secs(5)).await;
+    gate.push(Push::Woken { name: Name::new("x").expect("a good name") });
+    gate.refuse();
+    tokio::time::sleep(secs(60)).await;
+    assert!(gate.seen().len() < 1_000, "{} asks in a minute", gate.seen().len());
+    gate.open();
+    before.release().await.expect("ours");
+    drop(waits.await.expect("no panic").expect("granted"));
 }
 
 #[tokio::test(start_paused = true)]

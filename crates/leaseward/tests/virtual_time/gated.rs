@@ -1,70 +1,125 @@
-//! A store whose requests can be refused or kept under way at will.
+//! A memory store behind a gate that a test opens and shuts.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, mem, sync::Arc, time::Duration};
 
 use leaseward::{
     Error, ErrorKind,
     clock::BoxFuture,
     store::{
-        Batch, Break, Broken, Capability, Completion, Guarantee, LockView, PushSink, Query, Store,
-        answer_later,
+        Batch, Break, Broken, Capability, Completion, Guarantee, LockView, Operation, Push,
+        PushSink, Query, Store,
     },
     stores::memory::Memory,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What becomes of batches.
+#[derive(Clone, Copy, Debug)]
 enum State {
     Open,
+    /// They are turned away: nothing happens.
     Refusing(ErrorKind),
+    /// They stand before the gate.
     Keeping,
 }
 
+/// What a test does to the batches of one client.
 #[derive(Debug)]
 pub(crate) struct Gate {
+    inner: Memory,
     state: Mutex<State>,
-    changed: Notify,
+    kept: Mutex<Vec<(Batch, Completion)>>,
+    seen: Mutex<Vec<Batch>>,
+    sink: Mutex<Option<Sink>>,
+}
+
+struct Sink(PushSink);
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sink")
+    }
 }
 
 impl Gate {
-    fn set(&self, state: State) {
+    fn become_so(&self, state: State) -> Vec<(Batch, Completion)> {
         *self.state.lock() = state;
-        self.changed.notify_waiters();
+        mem::take(&mut self.kept.lock())
     }
 
-    /// Requests are carried out.
+    fn turn_away(kept: Vec<(Batch, Completion)>, kind: ErrorKind) {
+        for (batch, reply) in kept {
+            reply.answer_all(batch.iter().map(|_| Err(Error::new(kind, "the gate is shut"))));
+        }
+    }
+
+    /// Batches pass. Those that stand before the gate are turned away.
     pub(crate) fn open(&self) {
-        self.set(State::Open);
+        Self::turn_away(self.become_so(State::Open), ErrorKind::Unavailable);
     }
 
-    /// Requests fail, and so do those that were kept.
+    /// Batches are turned away, those that stand before the gate too.
     pub(crate) fn refuse(&self) {
         self.refuse_as(ErrorKind::Unavailable);
     }
 
     pub(crate) fn refuse_as(&self, kind: ErrorKind) {
-        self.set(State::Refusing(kind));
+        Self::turn_away(self.become_so(State::Refusing(kind)), kind);
     }
 
-    /// Requests stay under way until the gate changes, and fail then.
+    /// Batches stand before the gate from here on.
     pub(crate) fn keep(&self) {
-        self.set(State::Keeping);
+        *self.state.lock() = State::Keeping;
+        self.seen.lock().clear();
+    }
+
+    /// What stands before the gate is carried out, and the gate is open.
+    pub(crate) fn let_go(&self) {
+        for (batch, reply) in self.become_so(State::Open) {
+            self.inner.submit(batch, reply);
+        }
+    }
+
+    /// What stands before the gate is lost. More is kept.
+    pub(crate) fn lose(&self) {
+        drop(self.become_so(State::Keeping));
+    }
+
+    /// The client is told this, as if by the store.
+    pub(crate) fn push(&self, push: Push) {
+        let sink = self.sink.lock().as_ref().map(|sink| sink.0.clone());
+        sink.expect("it has started")(push);
+    }
+
+    /// The sizes of the batches that came since the gate keeps them.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.seen.lock().iter().map(Vec::len).collect()
+    }
+
+    /// What has come since the gate keeps it.
+    pub(crate) fn seen(&self) -> Vec<Operation> {
+        self.seen.lock().iter().flatten().cloned().collect()
     }
 }
 
+/// One client's way to the memory store.
 #[derive(Debug)]
 pub(crate) struct Gated {
-    inner: Arc<Memory>,
     gate: Arc<Gate>,
     capability: Capability,
 }
 
 impl Gated {
     pub(crate) fn new(inner: Memory) -> (Arc<Self>, Arc<Gate>) {
-        let gate = Arc::new(Gate { state: Mutex::new(State::Open), changed: Notify::new() });
-        let capability = inner.capability().clone();
-        (Arc::new(Self { inner: Arc::new(inner), gate: gate.clone(), capability }), gate)
+        Self::with(inner, false)
+    }
+
+    pub(crate) fn with(inner: Memory, one_batch_at_a_time: bool) -> (Arc<Self>, Arc<Gate>) {
+        let mut capability = inner.capability().clone();
+        capability.one_batch_at_a_time = one_batch_at_a_time;
+        let (kept, seen, sink) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let gate = Arc::new(Gate { inner, state: Mutex::new(State::Open), kept, seen, sink });
+        (Arc::new(Self { gate: gate.clone(), capability }), gate)
     }
 }
 
@@ -74,7 +129,7 @@ impl Store for Gated {
     }
 
     fn guarantee(&self) -> Guarantee {
-        self.inner.guarantee()
+        self.gate.inner.guarantee()
     }
 
     fn location(&self) -> String {
@@ -82,37 +137,29 @@ impl Store for Gated {
     }
 
     fn start(&self, sink: PushSink) {
-        self.inner.start(sink);
+        *self.gate.sink.lock() = Some(Sink(sink.clone()));
+        self.gate.inner.start(sink);
     }
 
     fn submit(&self, batch: Batch, reply: Completion) {
-        let (inner, gate) = (self.inner.clone(), self.gate.clone());
-        let answers = async move {
-            let changed = gate.changed.notified();
-            let state = *gate.state.lock();
-            let kind = match state {
-                State::Open => return inner.carry_out(batch).await,
-                State::Refusing(kind) => kind,
-                State::Keeping => {
-                    changed.await;
-                    ErrorKind::Unavailable
-                }
-            };
-            let refused = |_| Err(Error::new(kind, "the gate is shut"));
-            batch.iter().map(refused).collect()
-        };
-        answer_later(answers, reply);
+        self.gate.seen.lock().push(batch.clone());
+        let state = *self.gate.state.lock();
+        match state {
+            State::Open => self.gate.inner.submit(batch, reply),
+            State::Refusing(kind) => Gate::turn_away(vec![(batch, reply)], kind),
+            State::Keeping => self.gate.kept.lock().push((batch, reply)),
+        }
     }
 
     fn inspect(&self, query: Query) -> BoxFuture<'static, Result<Vec<LockView>, Error>> {
-        self.inner.inspect(query)
+        self.gate.inner.inspect(query)
     }
 
     fn break_lease(&self, order: Break) -> BoxFuture<'static, Result<Broken, Error>> {
-        self.inner.break_lease(order)
+        self.gate.inner.break_lease(order)
     }
 
     fn ping(&self) -> BoxFuture<'static, Result<Duration, Error>> {
-        self.inner.ping()
+        self.gate.inner.ping()
     }
 }

@@ -9,6 +9,7 @@ mod cases;
 mod dice;
 mod faulty;
 mod gated;
+mod lane;
 mod ledger;
 mod program;
 mod session;

@@ -47,7 +47,10 @@ impl<C: Caller> Acquisition<C> {
 
     /// A caller stops waiting. The last one to go takes the token with it.
     pub(super) fn leave(&mut self, id: super::CallerId, at: &mut At<'_, C>) {
-        self.callers.retain(|caller| caller.id() != id);
+        let found = self.callers.iter().position(|caller| caller.id() == id);
+        if let Some(caller) = found.and_then(|found| self.callers.remove(found)) {
+            at.act(Action::LetGo(caller));
+        }
         if self.callers.is_empty() && matches!(self.phase, Phase::Asking(_) | Phase::Queued(_)) {
             self.give_back(None, Duration::ZERO, at);
         }
@@ -91,7 +94,7 @@ impl<C: Caller> Acquisition<C> {
             Ok(Reply::Renewed(_) | Reply::Released | Reply::NotYours(_)) => {
                 unreachable!("BUG: the store answered an ask with something else")
             }
-            Err(error) => self.ask_failed(error, news, at),
+            Err(error) => self.ask_failed(error, at),
         }
     }
 
@@ -154,7 +157,7 @@ impl<C: Caller> Acquisition<C> {
         at.act(Action::WakeAt(at.now + free_in.map_or(pause, |left| left.min(pause))));
     }
 
-    fn ask_failed(&mut self, error: Error, news: Option<News>, at: &mut At<'_, C>) {
+    fn ask_failed(&mut self, error: Error, at: &mut At<'_, C>) {
         self.failures = self.failures.saturating_add(1);
         // What stands in line outlasts an outage of any length: it ends when its callers have waited for long enough.
         let rides_out = at.spec.if_busy == IfBusy::Queue
@@ -169,14 +172,9 @@ impl<C: Caller> Acquisition<C> {
         if is_worth_asking {
             at.act(Action::Report(Report::Retried));
             self.obstacle = Some(Box::new(Obstacle::Away(error)));
-            match news {
-                // Kept for the next ask, which a grant makes urgent.
-                Some(news) => {
-                    self.ask(at);
-                    self.unanswered = Some(Unanswered::Ask(Some(news)));
-                }
-                None => self.pause(at),
-            }
+            // Whatever was pushed meanwhile: a store that fails at once would be asked without end. If the lease is ours, the
+            // next ask is granted it again.
+            self.pause(at);
             return;
         }
         for caller in std::mem::take(&mut self.callers) {

@@ -1,6 +1,6 @@
 //! A lease that a guard of this process holds: renewed, warned of, passed on.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     Acquisition, Action, At, Caller, Outcome, Phase, Report, Send, cohort::Cohort, evidence,
@@ -162,10 +162,18 @@ impl<C: Caller> Acquisition<C> {
             self.callers.push_front(caller);
             return self.give_back(None, Duration::ZERO, at);
         }
+        self.shrink();
         at.act(Action::Extend(deadline));
         at.act(Action::Tell(caller, Outcome::Granted(fence)));
         self.renew_if_never_again(at);
         self.wake_for_lease(at);
+    }
+
+    /// Gives back the memory of a queue that has gone: most leases never have a second caller.
+    fn shrink(&mut self) {
+        if self.callers.is_empty() {
+            self.callers = VecDeque::new();
+        }
     }
 
     /// A lease that was given for a short time and has no renewals of its own gets this one.
@@ -306,6 +314,7 @@ impl<C: Caller> Acquisition<C> {
         held.since = at.now;
         let fence = held.fence();
         let next = self.callers.pop_front().expect("BUG: looked at above");
+        self.shrink();
         at.act(Action::Tell(next, Outcome::Granted(fence)));
         true
     }

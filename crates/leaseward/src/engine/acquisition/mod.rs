@@ -22,8 +22,10 @@
 //! One ask or release of a token is unanswered at a time (S2 of the seam): a release waits for the answer to its own
 //! token's ask, so that it can never overtake what it is to undo. Renewals neither wait nor are waited for.
 
+mod action;
 mod asking;
 mod cohort;
+mod event;
 pub(crate) mod evidence;
 mod held;
 mod releasing;
@@ -32,11 +34,15 @@ use std::{collections::VecDeque, time::Duration};
 
 use smallvec::SmallVec;
 
-pub(crate) use self::held::Held;
+pub(crate) use self::{
+    action::{Action, Outcome, Report, Send},
+    event::Event,
+    held::Held,
+};
 use self::{asking::Place, releasing::Releasing};
 use super::{backoff, names::Around, spec::Spec};
 use crate::{
-    Error, Fence, LostReason, Release,
+    Error, Fence, LostReason,
     clock::Moment,
     store::{Answer, Grant, Reply, Standing},
 };
@@ -46,7 +52,7 @@ pub(crate) type CallerId = u64;
 
 /// A caller of this process that waits for the lease, as far as decisions need to know it.
 pub(crate) trait Caller {
-    /// What is kept of a caller while it holds the lease.
+    /// The part of a caller that is kept while it holds the lease.
     type Holder: Clone;
     /// A caller that is about to be told that it has to wait.
     type Pending;
@@ -62,108 +68,6 @@ pub(crate) trait Caller {
 
     /// `None` if it knows already that it has to wait.
     fn begins_to_wait(&mut self) -> Option<Self::Pending>;
-}
-
-/// What happened to a token.
-pub(crate) enum Event<C: Caller> {
-    /// A caller joins those that wait for its lease.
-    Joined(C),
-    /// A caller stops waiting.
-    Left(CallerId),
-    /// The store answered its ask, or its release.
-    Answered { sent: Moment, answer: Answer },
-    /// The ask or release was taken out of the lane before it was sent.
-    Withdrawn,
-    /// The store answered a renewal.
-    Renewed { sent: Moment, answer: Answer },
-    /// The store pushed a grant.
-    Pushed(Grant),
-    /// The store says that something changed about the name.
-    LookAgain,
-    /// The moment of the last [`Action::WakeAt`] has come.
-    Due,
-    /// Its holder gives the lease back; what became of it is told to the releaser, if there is one.
-    Released(Option<C::Releaser>),
-    /// Its holder gives the lease back without having put it to use: no minimum hold keeps the name taken.
-    Unused,
-    /// Its holder hands the lease over to another process by a handle.
-    Detached,
-    /// The store says that the lease, or the session that carries it, is over.
-    Lost(LostReason),
-    /// The client shuts down.
-    Closing,
-}
-
-/// What is to be done about an event. *Send*, *Withdraw*, *WakeAt* and *Report* are carried out in the order of the events
-/// of the token; callers may be told in any order.
-#[derive(Debug)]
-pub(crate) enum Action<C: Caller> {
-    /// Sends an operation to the store. Its answer comes back as an event.
-    Send(Send),
-    /// Takes the unanswered ask or release out of the lane, if it has not been sent: [`Event::Withdrawn`] follows then.
-    Withdraw,
-    /// Tells a caller what came of its wait.
-    Tell(C, Outcome),
-    /// Tells the releaser what became of the lease.
-    TellReleaser(C::Releaser, Result<Release, Error>),
-    /// Tells all callers that the name is not free and they have to wait, if they do not know it yet.
-    NotFree,
-    /// The lease lasts until this moment.
-    Extend(Moment),
-    /// The lease is over for its holder, for this reason.
-    End(LostReason),
-    /// Asks with a new token for the callers that are left, in their order.
-    Succeed { callers: VecDeque<C>, in_line: bool },
-    /// Wants [`Event::Due`] at this moment, instead of the one wanted before.
-    WakeAt(Moment),
-    /// Reports to logs, metrics and sinks.
-    Report(Report),
-    /// Takes the token out of the table.
-    Forget,
-}
-
-/// An operation of the token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Send {
-    /// Asks, and reserves so many fences.
-    Ask {
-        block: u32,
-    },
-    Renew,
-    /// Gives back the lease or the place; the name stays taken for `rest`.
-    Release {
-        rest: Duration,
-    },
-}
-
-/// What a caller is told at the end of its wait.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// It holds the lease, with this fence.
-    Granted(Fence),
-    Busy(Standing),
-    Failed(Error),
-}
-
-/// What is worth reporting beside what callers are told.
-#[derive(Debug)]
-pub(crate) enum Report {
-    Renewed,
-    /// The first of several failures in a row, or one more.
-    RenewalFailed {
-        error: Error,
-        is_first: bool,
-    },
-    /// An ask was repeated because its answer did not come.
-    Retried,
-    /// The renewals fail and the lease ends this soon.
-    Danger(Duration),
-    /// The lease was lost after its holder had had it this long.
-    Lost {
-        reason: LostReason,
-        fence: Fence,
-        held: Duration,
-    },
 }
 
 /// What the machine knows about its store and its client.
@@ -236,7 +140,7 @@ enum Unanswered {
     Release,
 }
 
-/// What came while an ask was unanswered, and is judged by its answer.
+/// News that came while an ask was unanswered; its answer judges them.
 #[derive(Clone, Debug)]
 enum News {
     /// Something changed: ask again.
@@ -357,7 +261,7 @@ impl<C: Caller> Acquisition<C> {
         }
     }
 
-    /// The lease, or the place, is over, or nobody knows better.
+    /// The lease or the place is over.
     fn lost(&mut self, reason: LostReason, at: &mut At<'_, C>) {
         if matches!(self.phase, Phase::Releasing(_) | Phase::Detached { .. } | Phase::Ended) {
             return;

@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// At most this long.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// What is being given back.
+/// A lease, a place, or an ask in doubt on its way back to the store.
 #[derive(Debug)]
 pub(super) struct Releasing<R> {
     releaser: Option<R>,
